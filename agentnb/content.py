@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -50,7 +51,7 @@ class Part(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     media_types: ClassVar[dict[str, tuple[bytes, ...]]] = {}
-    """The media types of this kind of part, each with the first bytes of such data."""
+    """The media types of this kind of part, each with the first bytes of such data, as patterns."""
 
     type: str
     source: Data | Link
@@ -80,7 +81,7 @@ class Part(BaseModel):
     @classmethod
     def _media_type(cls, data: bytes) -> str | None:
         return next(
-            (kind for kind, begins in cls.media_types.items() if any(data.startswith(begin) for begin in begins)), None
+            (kind for kind, begins in cls.media_types.items() if any(re.match(one, data, re.S) for one in begins)), None
         )
 
     @model_validator(mode="after")
@@ -102,7 +103,7 @@ class Image(Part):
         "image/png": (b"\x89PNG\r\n\x1a\n",),
         "image/jpeg": (b"\xff\xd8\xff",),
         "image/gif": (b"GIF8",),
-        "image/webp": (b"RIFF",),
+        "image/webp": (b"RIFF....WEBP",),
     }
 
     type: Literal["image"] = "image"
@@ -120,8 +121,8 @@ class Audio(Part):
     """Sound: WAV or MP3."""
 
     media_types: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        "audio/wav": (b"RIFF",),
-        "audio/mp3": (b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"),
+        "audio/wav": (b"RIFF....WAVE",),
+        "audio/mp3": (b"ID3", b"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]"),
     }
 
     type: Literal["audio"] = "audio"
@@ -133,11 +134,18 @@ class Audio(Part):
         raise UsageError("Sound must be a part of the message: Audio.from_file(path).")
 
 
+_ROLES = ("user", "system", "developer", "assistant")
+
+
 def message(*parts: str | Part, role: str = "user") -> dict[str, Any]:
     """Return a message with these texts and parts, in their order, for `start`, `steer` and `follow_up`.
 
-    Raises UsageError if a part is neither a text nor a part.
+    Raises UsageError if a part is neither a text nor a part, if there is none, or if no model knows the role.
     """
+    if role not in _ROLES:
+        raise UsageError(f"The role of a message is one of {', '.join(_ROLES)}, not {role!r:.80}.")
+    if not parts:
+        raise UsageError('A message has at least one part: message("What does the plot show?", plot).')
     content = []
     for part in parts:
         if isinstance(part, str):

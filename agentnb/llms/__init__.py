@@ -7,7 +7,8 @@ A request passes through these modules: `conversion` (messages, tools and schema
 `responses`, `anthropic`; `schema_tools` for models without tools), `client` (options, retries), `transport` (HTTP; with
 `keys`), `sse` (events), the dialect's reader (with `reader`) and `errors`. `adapt` turns other objects into models,
 `description` says what is recorded of a request, `recorded` answers from a recording, `cached` keeps answers in a file,
-and `local` runs a model in this process.
+`local` runs a model in this process, and `any_llm` asks other
+providers by a library.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 if TYPE_CHECKING:
     from agentnb.llms.anthropic import Anthropic
+    from agentnb.llms.any_llm import AnyLLM
     from agentnb.llms.cached import Cached
     from agentnb.llms.local import Local
     from agentnb.llms.openai import OpenAI
 
-__all__ = ["Anthropic", "Cached", "Chunk", "Local", "Message", "Model", "OpenAI", "ToolSpecification"]
+__all__ = ["Anthropic", "AnyLLM", "Cached", "Chunk", "Local", "Message", "Model", "OpenAI", "ToolSpecification"]
 
-_WHERE = {"anthropic": ["Anthropic"], "cached": ["Cached"], "local": ["Local"], "openai": ["OpenAI"]}
+_WHERE = {
+    "any_llm": ["AnyLLM"],
+    "anthropic": ["Anthropic"],
+    "cached": ["Cached"],
+    "local": ["Local"],
+    "openai": ["OpenAI"],
+}
 
 __getattr__, __dir__ = lazy_exports(__name__, _WHERE)

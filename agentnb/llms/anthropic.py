@@ -140,8 +140,13 @@ class Anthropic(HttpModel):
             options={"max_tokens": max_tokens} | options,
         )
         self._by_tool = structured == "tool"
+        self._images = images
         self._is_own = is_own
         self._messages = MessageCache(partial(_blocks, server=self._transport.server, images=images))
+
+    @property
+    def _form(self) -> JsonObject:
+        return ({"images": False} if not self._images else {}) | ({"structured": "tool"} if self._by_tool else {})
 
     @property
     def _schema_as(self) -> str:

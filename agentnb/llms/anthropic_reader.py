@@ -135,7 +135,7 @@ class MessageReader:
 
     def _read_response(self, message: Mapping[str, Any]) -> None:
         # Counts grow during an answer: a 0 after a count comes from a proxy that does not know the count.
-        usage = _mapping(message.get("usage"))
+        usage = _with_iterations(_mapping(message.get("usage")))
         output_details = _mapping(usage.get("output_tokens_details"))
         reasoning = {name: output_details.get(name) for name in ("thinking_tokens", "reasoning_tokens")}
         for name, value in {**usage, **reasoning}.items():
@@ -275,6 +275,15 @@ class MessageReader:
             reasoning_tokens=self._usage.get("thinking_tokens", self._usage.get("reasoning_tokens")),
             cost=money(self._usage.get("cost")),
         )
+
+
+def _with_iterations(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a usage with the sums of its iterations: the counts of the usage itself are without a compaction."""
+    iterations = usage.get("iterations")
+    parts = [part for part in iterations if isinstance(part, Mapping)] if isinstance(iterations, list) else []
+    names = [name for name in usage if name.endswith("_tokens")] if len(parts) > 1 else []
+    sums = {name: sum(token_count(part.get(name)) or 0 for part in parts) for name in names}
+    return {**usage, **sums}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ The usage of an answer from the file is zero tokens and zero cost, with `cached_
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 import json
@@ -62,10 +63,17 @@ class Cached:
             )
         self._llm, self._name = llm, name
         self._answers = _Answers(_path_of(store))
-        self.hits = 0
-        """The number of requests that were answered from the file."""
-        self.misses = 0
-        """The number of requests that were sent to the model."""
+        self._counts = {"hits": 0, "misses": 0}  # shared with the model of a run that has options of its own
+
+    @property
+    def hits(self) -> int:
+        """The number of requests that were answered from the file, also with other options."""
+        return self._counts["hits"]
+
+    @property
+    def misses(self) -> int:
+        """The number of requests that were sent to the model, also with other options."""
+        return self._counts["misses"]
 
     def __repr__(self) -> str:
         return f"Cached({self._llm!r}, {str(self._answers.path)!r})"
@@ -84,11 +92,11 @@ class Cached:
         """
         key = self._key(messages, tools, schema, options)
         if (kept := self._answers.find(key)) is not None:
-            self.hits += 1
+            self._counts["hits"] += 1
             for chunk in kept:
                 yield chunk
             return
-        self.misses += 1
+        self._counts["misses"] += 1
         given: dict[str, Any] = {"tools": tools, "schema": schema}
         asked = {field: value for field, value in given.items() if value is not None}
         stream: Any = self._asked.stream(messages, **asked, **options)
@@ -104,7 +112,8 @@ class Cached:
             if hasattr(stream, "aclose"):
                 await stream.aclose()
         # Reached only if the stream has ended: an error and a closed stream leave this function before.
-        self._answers.keep(key, self._description(options)["model"], chunks)
+        # In a thread, because another process may have locked the file.
+        await asyncio.to_thread(self._answers.keep, key, self._description(options)["model"], chunks)
 
     def describe(self, **options: Any) -> JsonObject:
         """Return what a run records of a request, as the model describes it."""
@@ -196,6 +205,7 @@ class _Answers:
         self.path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._inode: int | None = None
         self._open()  # now, so that a file that is not valid is reported where it is named
 
     def find(self, key: str) -> list[Chunk] | None:
@@ -203,12 +213,13 @@ class _Answers:
         with self._lock:
             try:
                 row = self._open().execute("SELECT chunks FROM answers WHERE key = ?", (key,)).fetchone()
-            except sqlite3.OperationalError as error:  # locked for too long
+                kept = json.loads(row[0]) if row is not None else None
+            except (sqlite3.DatabaseError, ValueError) as error:  # locked for too long, or damaged
                 log.warning("%s cannot be read (%s); the model is asked", self.path, error)
                 return None
-        if row is None:
+        if kept is None:
             return None
-        chunks: list[Chunk] = [chunk for chunk in json.loads(row[0]) if chunk["type"] != "usage"]
+        chunks: list[Chunk] = [chunk for chunk in kept if chunk["type"] != "usage"]
         usage = {"type": "usage", "input_tokens": 0, "output_tokens": 0, "cost": 0.0, "cached_answers": 1}
         has_stop = bool(chunks) and chunks[-1]["type"] == "stop"
         return [*chunks[:-1], usage, chunks[-1]] if has_stop else [*chunks, usage]
@@ -225,7 +236,7 @@ class _Answers:
                 self._open().execute(
                     "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, model, time.time(), text)
                 )
-            except sqlite3.OperationalError as error:
+            except sqlite3.DatabaseError as error:
                 log.warning("an answer of %s was not kept in %s: %s", model, self.path, error)
 
     def close(self) -> None:
@@ -236,6 +247,10 @@ class _Answers:
                 self._connection = None
 
     def _open(self) -> sqlite3.Connection:
+        """Return the connection to the file. The file is made again if it was deleted."""
+        if self._connection is not None and self._inode != self._inode_now():
+            self._connection.close()
+            self._connection = None
         if self._connection is None:
             try:
                 self._connection = sqlite3.connect(
@@ -245,7 +260,15 @@ class _Answers:
                 self._connection.execute(_TABLE)
             except sqlite3.DatabaseError as error:
                 raise RecordingCorrupt(f"{self.path} is not a file of answers: {error}.") from None
+            self._inode = self._inode_now()
         return self._connection
+
+    def _inode_now(self) -> int | None:
+        """Return the number of the file in its file system; None if there is no file, as for `:memory:`."""
+        try:
+            return self.path.stat().st_ino
+        except OSError:
+            return None
 
     def __reduce__(self) -> tuple[type[_Answers], tuple[Path]]:
         return _Answers, (self.path,)

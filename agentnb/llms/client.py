@@ -100,6 +100,7 @@ class HttpModel(ABC):
             headers={**own_headers, **self._headers},
             timeout=timeout,
         )
+        check_spelling(options, self.known_options, f"{type(self).__name__}(...)", self._transport.server)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, server={self._transport.server!r})"
@@ -128,6 +129,7 @@ class HttpModel(ABC):
         the task that waits for it, closes the connection.
         """
         self._check_options(options, "stream(...)")
+        check_spelling(options, self.known_options, "stream(...)", self._transport.server)
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
 
         # Take out the options that are not fields of the body.
@@ -142,7 +144,7 @@ class HttpModel(ABC):
         known = [message for message in messages if message["role"] in ROLES]
         body, new_reader = self._prepare(known, [as_specification(tool) for tool in tools or ()], schema, merged)
         body = {**body, "model": model, **extra_body}
-        encoded = strict_json(body, separators=(",", ":")).encode("utf-8", "replace")
+        encoded = _encoded(body, merged)
 
         attempts = stamina.retry_context(
             on=_wait_before_retry,
@@ -220,11 +222,11 @@ class HttpModel(ABC):
     def identity(self) -> JsonObject:
         """Return what determines an answer, besides the options and the request: the API, the server and the model.
 
-        It has the headers, except those with secrets.
+        It has the headers, except those with secrets, and how the request is written (`_form`).
         """
         headers = {name: value for name, value in self._headers.items() if name_of_secret(value, name) is None}
         where = f"{self._transport.server}{self._transport.path}"
-        return {"provider": self.provider, "model": self.model, "server": where, "headers": headers}
+        return {"provider": self.provider, "model": self.model, "server": where, "headers": headers} | self._form
 
     def with_options(self, **options: Any) -> Self:
         """Return a client for the same model with these options, in addition to those of this client.
@@ -245,6 +247,11 @@ class HttpModel(ABC):
     async def aclose(self) -> None:
         """Close the connections of this event loop. The model can still be used: it opens new ones."""
         await self._transport.close()
+
+    @property
+    def _form(self) -> JsonObject:
+        """The arguments of the client that change how a request is written, without those with the usual value."""
+        return {}
 
     @property
     @abstractmethod
@@ -305,8 +312,25 @@ class HttpModel(ABC):
         # A wrong address.
         if error.status in (404, 405) and not re.search("model", message, re.IGNORECASE):
             advice.append(f"base_url leads to the path {self._transport.path}{self._base_url_hint}")
+        # A picture for a model that takes none.
+        has_picture = re.search(r'"type":"(image|image_url|input_image)"', strict_json(body, separators=(",", ":")))
+        if has_picture and re.search("image|vision|multi-?modal", message, re.IGNORECASE):
+            advice.append(f"{type(self).__name__}(..., images=False) sends a text in place of each picture")
         advice += self._advice(message, body)
         return error.reworded(f"{message} ({'; '.join(advice)})") if advice else error
+
+
+def _encoded(body: JsonObject, options: Mapping[str, Any]) -> bytes:
+    """Return the body of a request. Raises UsageError for an option that is not JSON data."""
+    try:
+        return strict_json(body, separators=(",", ":")).encode("utf-8", "replace")
+    except TypeError:
+        for name, value in options.items():
+            try:
+                strict_json(value)
+            except TypeError:
+                raise UsageError(f"{name}={value!r:.80} cannot be sent: an option must be JSON data.") from None
+        raise
 
 
 async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
@@ -390,6 +414,10 @@ def check_options(options: Mapping[str, Any], where: str, variable: str) -> None
 
 OPTIONS_OF_REQUESTS = frozenset({"extra_body", "extra_headers", "max_retries", "timeout"})
 """The options of every client that are not fields of the body of a request."""
+_OTHER_OPTIONS = frozenset({"model", "stream", "headers", "schema", "tools"})
+"""More names that a request may have. `check_options` has the rules for them."""
+ALIKE = 0.85
+"""The similarity from which an unknown option is taken for a misspelt one, such as `tempratur` (0.9)."""
 
 
 def check_known(options: Mapping[str, Any], known: frozenset[str], where: str, server: str) -> None:
@@ -397,15 +425,31 @@ def check_known(options: Mapping[str, Any], known: frozenset[str], where: str, s
 
     known: the fields of the body. where: the call that has the options. server: the server's name.
     """
+    if "model" in options:
+        raise UsageError(f"model is not an option of {where}: make a client for that model.")
     for name in options:
         if name in known or name in OPTIONS_OF_REQUESTS or name in _NOT_OPTIONS or name in ("api_key", "key"):
             continue
         close = difflib.get_close_matches(name, sorted(known | OPTIONS_OF_REQUESTS), 1)
-        guess = f" Did you mean {close[0]}?" if close else ""
-        raise UsageError(
-            f"{name} is not an option of {where} for {server}.{guess} If the server has it, pass"
-            f" extra_body={{{name!r}: ...}}."
-        )
+        raise _unknown_option(name, where, server, close)
+
+
+def check_spelling(options: Mapping[str, Any], known: frozenset[str], where: str, server: str) -> None:
+    """Raise UsageError for an option that looks like a misspelt one. Other options are sent, although unknown.
+
+    Arguments: as for `check_known`.
+    """
+    for name in options.keys() - known - OPTIONS_OF_REQUESTS - _OTHER_OPTIONS:
+        if close := difflib.get_close_matches(name, sorted(known | OPTIONS_OF_REQUESTS), 1, ALIKE):
+            raise _unknown_option(name, where, server, close)
+
+
+def _unknown_option(name: str, where: str, server: str, close: list[str]) -> UsageError:
+    guess = f" Did you mean {close[0]}?" if close else ""
+    return UsageError(
+        f"{name} is not an option of {where} for {server}.{guess} If the server has it, pass"
+        f" extra_body={{{name!r}: ...}}."
+    )
 
 
 def _check_request(model: object, timeout: Any, max_retries: object) -> None:

@@ -81,6 +81,11 @@ _FILTERED = re.compile(
     r"|inappropriate content|requires moderation|guardrail",
     re.IGNORECASE,
 )
+_UNSUPPORTED = re.compile(
+    r"\b(image|audio|video|vision)s?\b[^.]{0,40} (is|are) not supported|does(n't| not) support (image|audio|vision)",
+    re.IGNORECASE,
+)
+"""The message for a part that the model cannot read. llama.cpp sends it with status 500, but waiting does not help."""
 _REQUEST_IDS = (
     *("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid", "x-generation-id"),
     *("x-goog-request-id", "cf-ray"),
@@ -103,7 +108,7 @@ def from_status(status: int, body: str, headers: Mapping[str, str], server: str)
         error_type = content_error
     elif status in (401, 403):
         error_type = AuthenticationError
-    elif status >= 500 or status in _TRY_AGAIN:
+    elif (status >= 500 and not _UNSUPPORTED.search(message)) or status in _TRY_AGAIN:
         error_type = ModelUnavailable
     else:
         error_type = ModelRequestError

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
 from agentnb.core.maybe_async import InnerGenerator
-from agentnb.llms.client import MAX_RETRIES, check_known, check_options
+from agentnb.llms.client import MAX_RETRIES, check_known, check_options, check_spelling
 from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
 from agentnb.llms.transport import READ_TIMEOUT
@@ -95,6 +95,7 @@ class Local:
             raise UsageError(f"there is no model file {path}; model_path must be a GGUF file")
         self.model = path.stem
         check_options(options, "Local(...)", "")
+        check_spelling(options, OpenAI.known_options, "Local(...)", "llama.cpp")
         self.options = {"max_tokens": max_tokens} | options
         self._settings = _Settings(str(path), context_size, threads)
         self._timeout = timeout
@@ -125,6 +126,10 @@ class Local:
         async with aclosing(InnerGenerator(client.stream(messages, tools=tools, schema=schema, **options))) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    def identity(self) -> dict[str, Any]:
+        """Return what determines an answer, besides the options and the request: the file of the model."""
+        return {"provider": self.provider, "model": self._settings.model_path}
 
     def describe(self, **options: Any) -> dict[str, Any]:
         """Return what a run records of a request with these options: `provider`, `model` and `options`."""

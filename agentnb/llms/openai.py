@@ -250,6 +250,10 @@ class OpenAI(HttpModel):
         return description | {"options": description["options"] | chosen}
 
     @property
+    def _form(self) -> JsonObject:
+        return ({"images": False} if not self._images else {}) | ({"tool_calls": "schema"} if self._in_schema else {})
+
+    @property
     def _schema_as(self) -> str:
         return "text.format" if self.api == "responses" else "response_format"
 

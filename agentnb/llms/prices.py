@@ -13,10 +13,19 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from agentnb.llms.conversion import all_text_of, attachment, picture
+from agentnb.llms.reader import strict_json
+
 INSTALL = "pip install 'agentnb-toolkit[prices]'"
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 CHARACTERS_PER_TOKEN = 4
-"""The approximate number of characters in a token, for a server that reports no tokens."""
+"""The approximate number of characters in a token, for a server that reports no tokens.
+
+A tokenizer would not be at hand where it is needed: tiktoken downloads its data, and has that of OpenAI's models only,
+whose servers report tokens, as the server of `Local` does. Servers that report none have models of other makers.
+"""
+TOKENS_PER_ATTACHMENT = 1000
+"""The number of tokens that a picture, a document or a sound is taken for, for a server that reports no tokens."""
 
 
 @functools.cache
@@ -33,6 +42,8 @@ def estimated_cost(
     usage: the counts of tokens. provider, model: as recorded of the request. server: the host that was asked, "" if it
     is not known. at: the time of the request; prices change.
     """
+    if provider == "local":  # in this process
+        return 0.0
     counts = {name: int(usage[name]) for name in _COUNTS if usage.get(name)}
     if not (has_prices() and model):
         return None
@@ -45,6 +56,19 @@ def estimated_cost(
     except (LookupError, ValueError):
         return None
     return float(price.total_price)
+
+
+def estimated_tokens(message: Mapping[str, Any]) -> float:
+    """Return the estimated number of tokens of a message that a model is sent."""
+    content = message.get("content")
+    attached = 0
+    if isinstance(content, list | tuple):
+        texts = [block for block in content if picture(block) is None and attachment(block) is None]
+        attached, content = len(content) - len(texts), texts
+    characters = len(all_text_of(content))
+    if message.get("tool_calls"):
+        characters += len(strict_json(message["tool_calls"]))
+    return characters / CHARACTERS_PER_TOKEN + attached * TOKENS_PER_ATTACHMENT
 
 
 def saved_by_cache(

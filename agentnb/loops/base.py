@@ -134,8 +134,8 @@ class Loop(Design):
         Tokens and cost are the values that the server reports. OpenRouter reports the cost; OpenAI and Anthropic do
         not. It is then estimated from the public prices of the model (`pip install 'agentnb-toolkit[prices]'`), and
         `usage` has it as `cost_estimate`; a run with a cost limit stops at an unknown price, and the error names the
-        model. If a server reports no tokens, a run with a limit of tokens or cost counts a token for four characters,
-        and `usage` has the number of such answers as `estimated_answers`.
+        model. If a server reports no tokens, a run with a limit of tokens or cost counts a token for four characters
+        and 1,000 for a picture or a document, and `usage` has the number of such answers as `estimated_answers`.
 
         options: options of all model requests of the run, nested loops too, in addition to those of the model:
         `{"temperature": 0}`. None removes one. They are recorded, so they cannot have secrets. The events of the

@@ -36,6 +36,8 @@ _NOT_IN_STRICT_MODE = frozenset(
     }
 )
 """Keywords of a schema that OpenAI does not enforce."""
+_QUOTED = 300
+"""The maximum number of characters of an answer in an error."""
 _FORMS: Sequence[Mapping[str, Any]] = ({}, {"by_alias": True}, {"by_alias": True, "round_trip": True})
 """The forms in which an object can be recorded, as arguments of pydantic's `dump_python`."""
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
@@ -130,7 +132,9 @@ class StructuredOutput(OutputType):
         reply: an answer without calls. may_ask: False if the model cannot be asked again.
         """
         if reply.cut_off is not None:
-            return _failed(f"The answer was cut off ({reply.cut_off}), so it has no output.")
+            words = text_of(reply.message.content).strip()
+            said = f" It was: {words[:_QUOTED]}" if words else ""
+            return _failed(f"The answer was cut off ({reply.cut_off}), so it has no output.{said}")
         value, fault = self._read(text_of(reply.message.content))
         if fault is None:
             return RunEnd(reason="completed", output=value)

@@ -26,12 +26,13 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
 from agentnb.llms.description import Described, Describer
-from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost
+from agentnb.llms.prices import estimated_tokens
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
+from agentnb.run.spending import with_cost, with_tokens
 from agentnb.run.tasks import InFlight
 from agentnb.run.wakeup import RETRY_SECONDS
 from agentnb.threads import working_for
@@ -63,7 +64,7 @@ class ModelRequests:
         self._model: Model | None = None
         self._asked: Described | None = None
         """The description of the request that was described last."""
-        self._characters_sent = 0
+        self._tokens_sent = 0.0
         self._chosen: tuple[Any, Mapping[str, Any], Any] = (None, {}, None)
         """The loop's model, the options of the run, and the model with these options."""
         self.error: BaseException | None = None
@@ -107,7 +108,10 @@ class ModelRequests:
     @property
     def used(self) -> Mapping[str, float]:
         """The usage of the requests for the paused answer so far."""
-        return self._paused[1].used if self._paused is not None and self.has_paused else {}
+        if self._paused is None or not self.has_paused:
+            return {}
+        reply = self._paused[1]
+        return self._with_estimates(reply.used, reply.message(), "")
 
     async def ask(self, *, pulled: bool = False) -> None:
         """Send one request, and record the answer or the failure. pulled: show each delta to the consumer."""
@@ -209,7 +213,7 @@ class ModelRequests:
         if partial is not None:
             messages = [*messages, partial]
         if self._journal.state.limits.keys() & {"tokens", "cost"}:
-            self._characters_sent = sum(len(str(message.get("content") or "")) for message in messages)
+            self._tokens_sent = sum(map(estimated_tokens, messages))
         return model.stream(messages, **self._described)
 
     def _options_with(self, set_by_loop: Mapping[str, Any], llm: Any) -> Mapping[str, Any]:
@@ -236,26 +240,24 @@ class ModelRequests:
     def _end(self, end: ModelEnd | None) -> None:
         if end is None:  # the answer is no longer needed
             return
-        if self._journal.state.limits.keys() & {"tokens", "cost"}:
-            end = replace(end, usage=self._with_estimates(end))
+        end = replace(end, usage=self._with_estimates(end.usage, end.message, end.model or ""))
         fields = self._requests.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
         self._record(replace(end, **fields) if fields else end)
 
-    def _with_estimates(self, end: ModelEnd) -> dict[str, float | int]:
-        """Return the usage of an answer with what the server has not reported, for the limits of tokens and cost."""
-        usage = dict(end.usage)
-        if not usage.keys() & {"input_tokens", "output_tokens"}:
-            sizes = (self._characters_sent, len(end.message.to_json()))
-            counts = [-(-size // CHARACTERS_PER_TOKEN) for size in sizes]
-            usage |= {"input_tokens": counts[0], "output_tokens": counts[1], "estimated_answers": 1}
-        if "cost" in self._journal.state.limits and "cost" not in usage and self._asked is not None:
-            asked = self._asked
+    def _with_estimates(self, usage: Mapping[str, float], answer: Message, model: str) -> dict[str, float]:
+        """Return the usage of an answer with what the server has not reported, for the limits of tokens and cost.
+
+        model: the name of the model that has answered, "" if it is not known.
+        """
+        limits = self._journal.state.limits
+        if not limits.keys() & {"tokens", "cost"}:
+            return dict(usage)
+        usage = with_tokens(usage, sent=self._tokens_sent, answer=answer.to_json())
+        if "cost" in limits and (asked := self._asked) is not None:
             server = str(asked.options.get("server") or "")
-            cost = estimated_cost(usage, provider=asked.provider, model=end.model or asked.model, server=server)
-            if cost is not None:
-                usage["cost_estimate"] = cost
+            usage = with_cost(usage, provider=asked.provider, model=model or asked.model, server=server)
         return usage
 
     def _failed(self, error: BaseException, reply: Reply) -> None:

@@ -39,7 +39,7 @@ from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import Gate, Owner
+from agentnb.run.gate.gate import Gate, Owner, pause_at_limit
 from agentnb.run.host import call_in, loop_here
 from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
@@ -117,6 +117,8 @@ class Ownership:
         self._failed_before = journal.state.failure
         """The failure of the model in the recording that this run continues: driving requests the model again."""
         self._playing = False
+        self._stays_at_limits = False
+        """True if only `resume` continues the run after a limit has paused it, also in an earlier process."""
         self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
         """The callers and consumers that wait for the run: the function that wakes each, and its task. The task is None
         in a thread without an event loop."""
@@ -386,12 +388,17 @@ class Ownership:
 
     # -- controls --------------------------------------------------------------------------------------------------
 
-    def play(self) -> None:
-        """Continue in the background, also after a pause or a failure of the model."""
+    def play(self, *, stays_at_limits: bool = False) -> None:
+        """Continue in the background, also after a pause or a failure of the model.
+
+        stays_at_limits: do not continue after a limit has paused the run.
+        """
         with self.journal.lock:
             if self.state.over:
                 return
-            self._go_on()
+            self._stays_at_limits = stays_at_limits
+            if not self._stays_paused():
+                self._go_on()
             self._playing = True
             self.drive_in_a_task("play")
 
@@ -436,8 +443,13 @@ class Ownership:
         this process, the run waits for `resume()`.
         """
         with self.journal.lock:
+            if self._stays_paused():
+                return
             if self.state.paused or (self.state.failure is not None and self.state.failure is self._failed_before):
                 self.journal.append(self.gate.resumed(self.state, self.journal.events))
+
+    def _stays_paused(self) -> bool:
+        return self._stays_at_limits and pause_at_limit(self.state, self.journal.events) is not None
 
     def cancel(self, reason: str) -> bool:
         """End the run. Returns False if it has ended already."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, ModelStart, Queue, RunResumed, RunStart
+from agentnb.core.events import Delta, Event, ModelEnd, ModelStart, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -58,6 +58,7 @@ from agentnb.run.past.playback import Playback
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.spending import UNPRICED, spent_before
 from agentnb.run.stepping import step
 from agentnb.run.validation import (
     StartOptions,
@@ -257,7 +258,9 @@ class Run(Decisions, Recording):
             breakpoints, limits if limits is not None else kept.limits, lambda: names_in(loop, self.events)
         )
         self._gate.asks_at_limits = (on_limit or kept.on_limit) == "ask"
-        self._gate.last_model = lambda: _last_model(self._journal.events)
+        if recording and "cost" in self._gate.limits:
+            self._gate.spent_before = spent_before(recording)
+        self._gate.unpriced_model = lambda: _unpriced_model(self._journal.events)
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
                 f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
@@ -461,12 +464,14 @@ class Run(Decisions, Recording):
         timeout = min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None
         return wait_for_result(self._driving, timeout)
 
-    def play(self) -> None:
+    def play(self, *, stays_at_limits: bool = False) -> None:
         """Continue the run in the background, also after a pause or a failure of the model.
+
+        stays_at_limits: True if only `resume()` continues the run after a limit has paused it (`on_limit="ask"`).
 
         Raises UsageError if the event loop that drove the run was closed while it drove.
         """
-        self._driving.play()
+        self._driving.play(stays_at_limits=stays_at_limits)
 
     def pause(self, reason: str = "paused") -> bool:
         """Pause the run: start no new effects. Returns False if there is nothing to pause.
@@ -581,9 +586,16 @@ class Run(Decisions, Recording):
         return f"<Run {names}: {where}, {len(self._journal.events)} events>"
 
 
-def _last_model(events: Sequence[Event]) -> str:
-    """Return the name of the model that was asked last, and its provider; empty if it has no name."""
-    asked = next((event for event in reversed(events) if isinstance(event, ModelStart)), None)
+def _unpriced_model(events: Sequence[Event]) -> str:
+    """Return the name of the last model without a known price, and its provider; empty if it has no name."""
+    newest = reversed(events)
+    answer = next((event for event in newest if isinstance(event, ModelEnd) and UNPRICED in event.usage), None)
+    if answer is None:  # the price is missing in a part of the recording that was made without a limit
+        newest = reversed(events)
+    asked = next(
+        (event for event in newest if isinstance(event, ModelStart) and (answer is None or event.path == answer.path)),
+        None,
+    )
     return f"{asked.model} ({asked.provider})" if asked is not None and asked.model else ""
 
 

@@ -45,8 +45,10 @@ class _Message(Struct, gc=False):
 
 
 class _RunStart(Outline, tag="run_start"):
+    loop: str
     name: str
     input: Any = None
+    call: str = ""
     forked_from: str = ""
     ancestors: list[Any] = []
 
@@ -80,6 +82,7 @@ class _ModelStart(Outline, tag="model_start"):
 
 class _ModelEnd(Outline, tag="model_end"):
     message: _Message
+    usage: dict[str, float | int] = {}
     timing: list[list[int]] = []
     model: str | None = None
     finish_reason: str | None = None
@@ -121,6 +124,7 @@ class _CallStart(Outline, tag="call_start"):
     arguments: dict[str, Any]
     attempt: int = 1
     detached: bool = False
+    own: bool = False
 
 
 class _CallEnd(Outline, tag="call_end"):
@@ -138,6 +142,7 @@ class _RunPaused(Outline, tag="run_paused"):
 
 class _RunEnd(Outline, tag="run_end"):
     reason: str
+    output: Any = None
     error: ErrorInfo | None = None
 
 

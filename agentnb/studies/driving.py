@@ -46,7 +46,8 @@ class StudyRun:
     `arm` has the label of each factor. `status` is "waiting" if a person must decide before the run can continue, and
     "interrupted" if the run was left before its end, by a process that has exited.
     `run` is the live run; None before its start, after its end if the study has a store, and if a worker drives it.
-    `error` is the reason of a failure, of the run or of its start.
+    `error` is the reason of a failure, of the run or of its start. `is_paused` is True while the run is paused, as at a
+    limit with `on_limit="ask"`; `study.resume` continues it.
     """
 
     def __init__(self, cell: Cell, store: Store | None) -> None:
@@ -56,6 +57,7 @@ class StudyRun:
         self.run: Run | None = None
         self.stop_reason: str | None = None
         self.error: str | None = None
+        self.is_paused = False
         self._store = store
 
     def end(self, run: Run) -> None:
@@ -168,8 +170,13 @@ class Followed:
     def status(self) -> Literal["running", "waiting"]:
         """The status of the run, unless it is settled."""
         with self.run.lock:
-            waits = self.run.state.paused or any(state.asking for _, state in self.run.state.running())
+            waits = self.is_paused or any(state.asking for _, state in self.run.state.running())
         return "waiting" if waits else "running"
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the run is paused, and not settled."""
+        return bool(self.run.state.paused)
 
 
 def error_of(run: Run) -> str | None:
@@ -191,7 +198,7 @@ def status_of(stop_reason: str | None) -> Status:
 class Driving(ABC):
     """Drives the runs of a study that have not ended. Its state changes on the host thread only.
 
-    `cancel`, `wait_begins`, `wait_ends`, `pending` and `decide` are safe from every thread.
+    `cancel`, `wait_begins`, `wait_ends`, `pending`, `decide` and `resume` are safe from every thread.
     """
 
     def __init__(self, runs: Sequence[StudyRun], at_once: int) -> None:
@@ -230,6 +237,10 @@ class Driving(ABC):
         self, items: Sequence[tuple[StudyRun, Pending]], method: str, arguments: Mapping[str, Any]
     ) -> list[Exception | None]:
         """Call a method of `Run` that decides about a call, for each item, and return the error of each, or None."""
+
+    @abstractmethod
+    def resume(self, runs: Sequence[StudyRun]) -> int:
+        """Let those of the runs that are paused continue, and return how many."""
 
     def _may_begin(self) -> bool:
         return bool(self._queue) and self._cancelled is None and self.counts["running"] < self.at_once
@@ -304,6 +315,10 @@ class DrivingHere(Driving):
                 errors.append(error)
         return errors
 
+    def resume(self, runs: Sequence[StudyRun]) -> int:
+        """Let those of the runs that are paused continue, and return how many."""
+        return sum(one.run.resume() for one in runs if one.run is not None and one.is_paused)
+
     def _begin(self, one: StudyRun) -> None:
         """Start a run in the background, and follow it. A run that cannot be made has failed."""
         try:
@@ -317,7 +332,7 @@ class DrivingHere(Driving):
         if self._waits:
             followed.waited_for(True)
         self._set(one, "running")
-        run.play()
+        run.play(stays_at_limits=True)  # to continue a study is not to approve another budget
         if self._cancelled is not None:  # meanwhile, by another thread
             run.cancel(self._cancelled)
 
@@ -327,11 +342,13 @@ class DrivingHere(Driving):
         if followed is None:
             return
         if not followed.run.settled:
+            one.is_paused = followed.is_paused
             self._set(one, followed.status)
             return
 
         # It has ended, or its model has failed.
         del self._active[one]
+        one.is_paused = False
         followed.close()
         one.end(followed.run)
         self._set(one, status_of(one.stop_reason))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentnb.core.errors import UsageError, WorkersLost, printable
+from agentnb.core.lazy import optional_module
 from agentnb.run import host as hosting
 from agentnb.run.validation import shown
 from agentnb.store import Store
@@ -31,6 +32,12 @@ Ended = Callable[[BaseException | None], object]
 
 CHECK_SECONDS = 60.0
 """The seconds that the workers have to answer before the first run starts."""
+
+APPEAR_SECONDS = 15.0
+"""The seconds in which a Dask cluster without workers may get one before the first run starts."""
+
+CONNECT_SECONDS = 5.0
+"""The seconds that a Dask scheduler, which was given by its address, has to answer."""
 
 LOCAL = "127.0.0.1"
 
@@ -58,7 +65,7 @@ class Executor(Protocol):
         """Start the work of a study at a place. `ended` is called if it ends, if the executor can tell."""
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
-        """Call a function on each worker, or on one of several equal ones: its name and the result, or the error."""
+        """Call a function on each worker, or on one of several equal ones: the worker and the result, or the error."""
 
     def end(self) -> None:
         """Return when the workers have ended the work of the study. No more work is started."""
@@ -136,7 +143,7 @@ class Pool:
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
         """Call a function in one of its processes: they are all of one kind."""
         try:
-            return [("its process", self._pool.submit(function, *arguments).result(CHECK_SECONDS))]
+            return [("A process", self._pool.submit(function, *arguments).result(CHECK_SECONDS))]
         except TimeoutError:
             raise UsageError(
                 f"No process of the executor was free for {CHECK_SECONDS:g} s. Wait for its other tasks, or make an"
@@ -148,7 +155,7 @@ class Pool:
                 ' be under `if __name__ == "__main__":`, because each process imports the script.'
             ) from error
         except Exception as error:
-            return [("its process", error)]
+            return [("A process", error)]
 
     def end(self) -> None:
         """Wait until the tasks have ended, and shut down a pool that was made here."""
@@ -194,14 +201,38 @@ class Dask:
             )
         self._client = client
 
+    @classmethod
+    def at(cls, address: str) -> Dask:
+        """Connect to a scheduler. Raises UsageError if it does not answer within a few seconds."""
+        distributed = optional_module("distributed", "A Dask cluster needs distributed", "dask")
+        # In a thread: Dask waits for ever for a server that accepts the connection and does not answer.
+        connected = THREADS.call(distributed.Client, address, timeout=CONNECT_SECONDS, set_as_default=False)
+        try:
+            client = connected.result(2 * CONNECT_SECONDS)
+        except Exception as error:  # also of an address that is not valid
+            why = _text(error) if str(error) else f"no answer for {2 * CONNECT_SECONDS:g} s"
+            raise UsageError(
+                f"No Dask scheduler answers at {address} ({why}). Start it: dask scheduler; and its workers: dask"
+                f" worker {address}."
+            ) from None
+        return cls(client)
+
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses of this machine from which the workers are reached."""
-        workers = self._client.scheduler_info()["workers"]
-        return _routes({worker["host"] for worker in workers.values()})
+        return _routes({worker["host"] for worker in self._workers().values()})
 
     def places(self) -> Sequence[str]:
         """Return the addresses of the workers."""
-        return list(self._client.scheduler_info()["workers"])
+        return list(self._workers())
+
+    def _workers(self) -> dict[str, Any]:
+        """Return what the scheduler knows about each worker, by its address. Raises ConnectionError if it has gone."""
+        if self._client.status == "connecting":  # Dask tries this for half a minute
+            return {}
+        if self._client.status != "running":
+            raise ConnectionError(f"the client has lost the scheduler (status: {self._client.status})")
+        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]  # some releases list 5 otherwise
+        return workers
 
     def start(self, place: str, ticket: Ticket, ended: Ended) -> None:
         """Begin the work in the background of a worker.
@@ -223,10 +254,14 @@ class Dask:
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
         """Call a function on each worker."""
         try:
-            self._client.wait_for_workers(1, timeout=CHECK_SECONDS)
+            self._client.wait_for_workers(1, timeout=APPEAR_SECONDS)
         except TimeoutError:
-            raise UsageError(f"There are no workers at {self.name}. Start them: dask worker ADDRESS.") from None
-        return list(self._client.run(function, *arguments, on_error="return").items())
+            raise UsageError(
+                f"There are no workers at {self.name}. Start them: dask worker {self._client.scheduler.address}. If"
+                " they are starting, wait for them: client.wait_for_workers(1)."
+            ) from None
+        found = self._client.run(function, *arguments, on_error="return")
+        return [(f"The worker {address}", answer) for address, answer in found.items()]
 
     def end(self) -> None:
         """Do nothing: the workers have been told to end the work."""
@@ -294,7 +329,7 @@ class Engines:
                 f"The engines of the ipyparallel cluster were not free for {CHECK_SECONDS:g} s. Wait for their other"
                 " tasks, or start a cluster for the study."
             ) from None
-        return list(zip(places, results, strict=True))
+        return [(f"The engine {place}", result) for place, result in zip(places, results, strict=True)]
 
     def end(self) -> None:
         """Do nothing: the engines have been told to end the work."""
@@ -316,11 +351,13 @@ def executor_of(value: Any) -> Executor:
             return Engines(view)
         if hasattr(view, "apply_async") and hasattr(view, "client"):
             return Engines(view.client, view.targets)
+    if isinstance(value, str) and "://" in value:
+        return Dask.at(value)
     if isinstance(value, concurrent.futures.Executor):
         return Pool(value)
     raise UsageError(
-        "executor= takes a concurrent.futures.ProcessPoolExecutor, a Dask client (distributed.Client), or a client or a"
-        f" view of ipyparallel, not {shown(value)}."
+        "executor= takes a concurrent.futures.ProcessPoolExecutor, a Dask client (distributed.Client) or the address of"
+        f' a Dask scheduler ("tcp://host:8786"), or a client or a view of ipyparallel, not {shown(value)}.'
     )
 
 
@@ -338,8 +375,10 @@ def check_store(store: Store | None) -> Store:
             ' folder with this process, or Store("postgresql://...").'
         )
     if _is_file(store) and not store.path.exists():
+        is_in_memory = store.where == ":memory:"
+        problem = "is in the memory of this process" if is_in_memory else "was deleted after it was opened"
         raise UsageError(
-            f"executor= needs a store that the workers can open, and {store.where} is in the memory of this process."
+            f"executor= needs a store that the workers can open, and {store.where} {problem}."
             ' Pass store=Store("runs.db") in a folder that they share, or Store("postgresql://...").'
         )
     return store
@@ -354,18 +393,18 @@ def check_workers(executor: Executor, plan: bytes, store: Store) -> None:
     our_python, our_version, _ = eval(_VERSIONS)
     for worker, found in executor.everywhere(eval, _VERSIONS):
         if isinstance(found, BaseException):
-            raise UsageError(f"The worker {worker} of {executor.name} cannot be used: {_text(found)}") from found
+            raise UsageError(f"{worker} of {executor.name} cannot be used: {_text(found)}") from found
         python, version, _ = found
         if python.split(".")[:2] != our_python.split(".")[:2]:
             raise UsageError(
-                f"The worker {worker} of {executor.name} has Python {python}, and this process {our_python}. Functions"
+                f"{worker} of {executor.name} has Python {python}, and this process {our_python}. Functions"
                 " can be sent between equal versions only (the first two numbers): start the workers in an environment"
                 " like this one."
             )
         if version != our_version:
             has = f"agentnb {version}" if version else "no agentnb"
             raise UsageError(
-                f"The worker {worker} of {executor.name} has {has}, and this process {our_version}. Install"
+                f"{worker} of {executor.name} has {has}, and this process {our_version}. Install"
                 f" agentnb-toolkit=={our_version} there."
             )
 
@@ -381,9 +420,9 @@ def check_workers(executor: Executor, plan: bytes, store: Store) -> None:
         ticket = Ticket(addresses, listener.port, listener.key, "check", this_process())
         for worker, problem in executor.everywhere(check, ticket, plan, None if token is None else str(token)):
             if isinstance(problem, BaseException):
-                raise UsageError(f"The worker {worker} of {executor.name} cannot be used: {_text(problem)}")
+                raise UsageError(f"{worker} of {executor.name} cannot be used: {_text(problem)}")
             if problem is not None:
-                raise UsageError(f"The worker {worker} of {executor.name} {printable(problem)}.")
+                raise UsageError(f"{worker} of {executor.name} {printable(problem)}.")
     finally:
         hosting.host.submit(listener.close()).result()
         if token is not None:

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -223,11 +224,11 @@ def _labelled(factor: str, values: Any) -> list[tuple[Label, Any]]:
 def _label_of(factor: str, value: Any) -> Label:
     number = plain_number(value)  # a number of numpy has the label of the number
     if isinstance(number, (str, int, float, bool, type(None))):
-        return number
+        return _checked_label(factor, number)
     for attribute in ("__name__", "name", "model"):
         label = getattr(value, attribute, None)
         if isinstance(label, str) and label and label != "<lambda>":
-            return label
+            return _checked_label(factor, label)
     raise UsageError(
         f"arms[{factor!r}] has a value without a name, {shown(value)}. Pass a mapping from a label to each value:"
         f' arms={{{factor!r}: {{"a label": ...}}}}.'
@@ -235,8 +236,15 @@ def _label_of(factor: str, value: Any) -> Label:
 
 
 def _checked_label(factor: str, label: Any) -> Label:
+    """Return a label. Raises UsageError if it cannot be recorded, or not be found again in a recording."""
     if not isinstance(label, (str, int, float, bool, type(None))):
         raise UsageError(f"The labels of arms[{factor!r}] must be texts or numbers, not {shown(label)}.")
+    if isinstance(label, float) and not math.isfinite(label):
+        raise UsageError(
+            f"arms[{factor!r}] has the label {label}, which is not a finite number. Pass a mapping from a label to each"
+            f' value: arms={{{factor!r}: {{"a label": float("{label}")}}}}.'
+        )
+    check_name(f"Each label of arms[{factor!r}]", f"{factor}:{label}")  # the tag of its runs
     return label
 
 
@@ -294,6 +302,8 @@ def _checked_arms(arms: Any) -> dict[str, Any]:
         raise UsageError(
             f"arms= takes a mapping from an argument to a list of its values, {example}; not {shown(arms)}."
         )
+    if arms:
+        check_name("Each name in arms=", *arms)
     for factor, values in arms.items():
         if isinstance(values, (str, bytes)) or not isinstance(values, (Mapping, list, tuple)):
             raise UsageError(f"arms[{factor!r}] must be a list of values, as in {example}, not {shown(values)}.")
@@ -313,7 +323,12 @@ def check_factory(make_loop: Any, factors: Mapping[str, Any]) -> bool:
         raise UsageError(f"{name} is a coroutine function. Use a plain function that returns the loop.")
     if "seed" in factors:
         raise UsageError("An arm cannot be named seed: each run has a seed of its own, which make_loop may take.")
-    signature = inspect.signature(make_loop)
+    try:
+        signature = inspect.signature(make_loop)
+    except ValueError:  # of some functions that are written in C
+        raise UsageError(
+            f"{name} does not say which arguments it takes. Pass a function of your own that returns a new loop."
+        ) from None
     takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
     options = _options_in(make_loop, factors)
 

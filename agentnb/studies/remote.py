@@ -250,9 +250,9 @@ class DrivingInWorkers(Driving):
             return
         if self._failures > FAILED_STARTS * max(self._places, 1):
             raise WorkersLost(
-                f"No worker of {self._executor.name} drives the runs of the study any longer: {_text(self._failure)}"
-                " What was recorded is kept. Look at the executor, or make another one; agentnb.study with the same"
-                " name and store, and that executor, continues."
+                f"No worker of {self._executor.name} drives the runs of the study any longer:"
+                f" {_text(self._failure).rstrip('.')}. What was recorded is kept. Look at the executor, or make another"
+                " one; agentnb.study with the same name and store, and that executor, continues."
             )
         if now - self._last_worker > WORKER_SECONDS:
             self._last_worker = now
@@ -310,6 +310,7 @@ class DrivingInWorkers(Driving):
                     worker.connection.send({"type": "cancel", "reason": self._cancelled})
             case "status":
                 active.pending = [pending_from_json(item) for item in message["pending"]]
+                one.is_paused = message["paused"]
                 self._set(one, message["status"])
             case "end":
                 one.id, one.stop_reason, one.error = message["id"] or one.id, message["stop_reason"], message["error"]
@@ -321,6 +322,7 @@ class DrivingInWorkers(Driving):
         """Note that no worker drives a run any longer."""
         if (active := self._active.pop(one, None)) is not None:
             active.worker.runs.discard(one)
+            one.is_paused = False
             self._set(one, status)
 
     async def _lost(self, worker: _Worker) -> None:
@@ -409,6 +411,18 @@ class DrivingInWorkers(Driving):
             except Exception as error:
                 errors.append(error)
         return errors
+
+    def resume(self, runs: Sequence[StudyRun]) -> int:
+        """Let those of the runs that are paused continue, and return how many."""
+        paused = [one for one in runs if one.is_paused]
+
+        def tell() -> None:
+            for one in paused:
+                if (active := self._active.get(one)) is not None:
+                    active.worker.connection.send({"type": "resume", "cell": self._numbers[one]})
+
+        call_in(hosting.host.loop, tell)
+        return len(paused)
 
     def _send_decisions(
         self,

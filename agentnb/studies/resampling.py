@@ -97,7 +97,8 @@ def resample(
     answered, before a call or another request starts.
 
     measure: a function that is passed a sample (which can be read like a run) and returns a text, a number, True, False
-    or None. It is called when a table is made, in the thread that asks for the table. Without it, the value is the
+    or None. It is called when a table is made, in the thread that asks for the table, and for the panel in a thread of
+    the panel's own. Without it, the value is the
     output of the run or, with until="step", the names of the called tools or else the text of the answer.
 
     loop: the loop of the samples, if it is not that of the run; or a function that returns a new loop for each sample,
@@ -302,6 +303,24 @@ class _Measured:
         return self.value != other.value and not (self.value != self.value and other.value != other.value)
 
 
+@dataclass(frozen=True, slots=True)
+class StepSum:
+    """The samples of one step until now. `at`, `path` and `turn` identify the step.
+
+    recorded: the value of the recorded run. n: the number of samples with a value, of which `flips` differ from the
+    recorded run. failed: the number of those that have ended without a value. values: how many samples have each value.
+    """
+
+    at: int
+    path: str
+    turn: int
+    recorded: Value
+    n: int
+    flips: int
+    failed: int
+    values: Counter[Value]
+
+
 class Resampling(Study):
     """The samples of the steps of a run. `agentnb.resample` creates it. All methods are safe from every thread.
 
@@ -326,6 +345,21 @@ class Resampling(Study):
     def samples(self) -> list[Sample]:
         """All samples, in the order in which they start."""
         return [run for run in self.runs if isinstance(run, Sample)]
+
+    @property
+    def recording(self) -> Recording:
+        """The run whose steps are drawn."""
+        return self._source.recording
+
+    @property
+    def steps(self) -> dict[int, ModelStart]:
+        """The requests of that run that are drawn, by the number of their event."""
+        return self._steps
+
+    @property
+    def until(self) -> Until:
+        """Where a sample ends: "step" or "end"."""
+        return self._source.until
 
     def table(self) -> DataFrame:
         """Return a frame of pandas with a row for each sample: its step, its seed, its status and its value.
@@ -389,12 +423,34 @@ class Resampling(Study):
         """
         _check_confidence(confidence)
         rows = []
-        for at, (flips, n) in self._flips().items():
+        for step in self.step_sums():
+            n, flips = step.n, step.flips
             low, high = share_interval(flips, n, confidence)
-            ended = [sample for sample in self.samples if sample.step.seq == at and sample.status in ("done", "failed")]
-            row = {**self._of_step(at), "recorded": self._recorded[at].value, "n": n, "failed": len(ended) - n}
+            row = {**self._of_step(step.at), "recorded": step.recorded, "n": n, "failed": step.failed}
             rows.append({**row, "flips": flips, "rate": flips / n if n else math.nan, "low": low, "high": high})
         return _frame(rows, (*_STEP, "recorded", "n", "failed", "flips", "rate", "low", "high"))
+
+    def step_sums(self) -> list[StepSum]:
+        """Return what the samples of each step have shown until now. New samples are measured."""
+        found = []
+        for at, of_step in self._samples_by_step.items():
+            ended = [sample for sample in of_step if sample.status in ("done", "failed")]
+            measured = [one for sample in of_step if (one := self._measured(sample)) is not None and one.error is None]
+            differs = [one.differs_from(self._recorded[at]) for one in measured]
+            n = len(differs) - differs.count(None)
+            values = Counter(one.value for one in measured)
+            recorded, flips = self._recorded[at].value, differs.count(True)
+            found.append(
+                StepSum(at, self._steps[at].path, self._steps[at].turn, recorded, n, flips, len(ended) - n, values)
+            )
+        return found
+
+    @cached_property
+    def _samples_by_step(self) -> dict[int, list[Sample]]:
+        found: dict[int, list[Sample]] = {at: [] for at in self._steps}
+        for sample in self.samples:
+            found[sample.step.seq].append(sample)
+        return found
 
     # -- measuring -----------------------------------------------------------------------------------------------------
 
@@ -418,16 +474,8 @@ class Resampling(Study):
 
     def _ended_at(self, at: int) -> list[_Measured]:
         """Return what was measured at a step, without errors."""
-        found = [self._measured(sample) for sample in self.samples if sample.step.seq == at]
+        found = [self._measured(sample) for sample in self._samples_by_step[at]]
         return [one for one in found if one is not None and one.error is None]
-
-    def _flips(self) -> dict[int, tuple[int, int]]:
-        """Return of each step the number of samples that differ from the recorded run, and of those with a value."""
-        found = {}
-        for at in self._steps:
-            differs = [one.differs_from(self._recorded[at]) for one in self._ended_at(at)]
-            found[at] = differs.count(True), len(differs) - differs.count(None)
-        return found
 
     def _of_step(self, at: int) -> dict[str, Any]:
         return dict(zip(_STEP, (at, self._steps[at].path, self._steps[at].turn), strict=True))
@@ -437,17 +485,15 @@ class Resampling(Study):
     def __repr__(self) -> str:
         return printable(f"<Resampling of {self.name}: {self._summary}>")
 
-    def _ipython_display_(self) -> None:
-        raise NotImplementedError  # IPython then takes _repr_html_; panel() has a row for each sample
-
     def _repr_html_(self) -> str:
         """Return a table with a row for each step: its flip rate as a bar, and with Wilson's interval (95 %)."""
         cells = "".join(f'<th style="text-align: left">{name}</th>' for name in ("event", "loop", "turn", "flip rate"))
         body = ""
-        for at, (flips, n) in self._flips().items():
+        for step in self.step_sums():
+            at, flips, n = step.at, step.flips, step.n
             bar = f'<meter value="{flips}" max="{max(n, 1)}" aria-label="flip rate"></meter>'
             rate = f"{bar} {flips / n:.0%} ({flips} of {n}{_interval_text(flips, n)})" if n else "no samples yet"
-            texts = (at, escape(printable(self._steps[at].path)), self._steps[at].turn, rate)
+            texts = (at, escape(printable(step.path)), step.turn, rate)
             body += "<tr>" + "".join(f'<td style="text-align: left">{text}</td>' for text in texts) + "</tr>"
         title = escape(printable(f"{self.name}: {self._summary}"))
         return (

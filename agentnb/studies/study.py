@@ -110,9 +110,10 @@ def study(
     other arms, inputs or options. progress: show a progress line.
 
     executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
-    processes are spawned, a Dask client (`distributed.Client`), or a client or a view of ipyparallel. It needs a store
-    that its workers can open, and make_loop, the values of arms, and policies are sent to them (cloudpickle). Questions
-    come back: `study.pending` has those of all workers. If a worker dies, another one continues its runs.
+    processes are spawned, a Dask client (`distributed.Client`) or the address of a Dask scheduler
+    (`"tcp://host:8786"`), or a client or a view of ipyparallel. It needs a store that its workers can open, and
+    make_loop, the values of arms, and policies are sent to them (cloudpickle). Questions come back: `study.pending` has
+    those of all workers. If a worker dies, another one continues its runs.
 
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, if a model does not take one of the options, and if the store has a study of
@@ -132,11 +133,6 @@ def study(
     if executor is not None:
         workers = executor_of(executor)
         check_store(store)
-        if any(of_arm.get("on_limit") == "ask" for of_arm in grid.start_options.values()):
-            raise UsageError(
-                'on_limit="ask" pauses a run until its resume() is called, and a run of a worker has no such method'
-                " here. Leave it out, so that the run ends at its limit, or leave out executor=."
-            )
     return Study(
         grid,
         store=store,
@@ -471,6 +467,16 @@ class Study:
     def answer(self, item: Pending, result: Any, *, reviewer: str | None = None) -> None:
         """Record the result of a call of `pending`, which then does not run. Raises as `run.answer` does."""
         self._decide(item, "answer", {"result": result, "reviewer": reviewer})
+
+    def resume(self, runs: StudyRun | Iterable[StudyRun] | None = None) -> int:
+        """Let paused runs continue, and return how many: with `on_limit="ask"`, with the same amount once more.
+
+        runs: a run of the study, or several; None for all. Those that are not paused (`is_paused`) are left alone.
+        """
+        listed: list[Any] = self.runs if runs is None else [runs] if isinstance(runs, StudyRun) else list(runs)
+        if others := [one for one in listed if not isinstance(one, StudyRun) or one not in self.runs]:
+            raise UsageError(f"Pass runs of this study, not {shown(others[0])}.")
+        return self._driving.resume(listed)
 
     def decide_as_person(
         self,

@@ -153,6 +153,8 @@ class _Session:
                         self._begin(message["cell"], message["id"])
                     case "decide":
                         self._decide(message)
+                    case "resume":
+                        self._resume(message["cell"])
                     case "presence":
                         self._note_presence(message["waits"], message["absence"])
                     case "cancel":
@@ -201,7 +203,8 @@ class _Session:
         if not run.settled:
             with run.lock:
                 pending = [dataclasses.asdict(item) for item in run.pending]
-            self._connection.send({"type": "status", "cell": number, "status": followed.status, "pending": pending})
+            status = {"status": followed.status, "paused": followed.is_paused, "pending": pending}
+            self._connection.send({"type": "status", "cell": number, **status})
             return
         del self._active[number]
         followed.close()
@@ -223,6 +226,12 @@ class _Session:
         except Exception as failed:
             error = [type(failed).__name__, str(failed)]
         self._connection.send({"type": "decided", "number": message["number"], "error": error})
+
+    def _resume(self, number: int) -> None:
+        """Let a run continue that is paused. One that has ended meanwhile stays as it is."""
+        followed = self._active.get(number)
+        if followed is not None and followed.is_paused:
+            followed.run.resume()
 
     def _cancel(self, reason: str) -> None:
         for followed in list(self._active.values()):

@@ -25,7 +25,7 @@ MODULES = (
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("markdown", "messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
-    *("miniature", "study_store", "study_grid", "study_arms", "study"),
+    *("miniature", "study_store", "study_grid", "study_arms", "study_steps", "study"),
     *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = (
@@ -44,7 +44,7 @@ NEED_A_KERNEL = frozenset(
     [
         *("form", "breakpoints", "composer", "exporting", "controls", "asking", "call", "decisions", "approvals"),
         *("dock", "sight", "bar", "live", "ready", "cells", "whatif", "branches", "compare", "inside", "ended", "size"),
-        *("miniature", "study_store", "study_grid", "study_arms", "study"),
+        *("miniature", "study_store", "study_grid", "study_arms", "study_steps", "study"),
     ]
 )
 """The modules whose parts an exported file does not have, because only a kernel can answer them."""

@@ -26,7 +26,7 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.headless import note_page
 from agentnb.run.host import call_in
-from agentnb.studies import Study, StudyRun
+from agentnb.studies import Resampling, Study, StudyRun
 from agentnb.widgets import comms
 from agentnb.widgets.handlers import Message, answer_to, decide_each, decision_in, measured_seconds, question_key
 from agentnb.widgets.page_source import LOADER, PageSource, page_source, reference, release
@@ -37,15 +37,20 @@ from agentnb.widgets.views.inbox import Inbox
 from agentnb.widgets.views.population import Population
 from agentnb.widgets.views.questions import shown_arguments
 from agentnb.widgets.views.rows import FULL_LIMIT, full_text
+from agentnb.widgets.views.steps import Steps
 from agentnb.widgets.widget import InnerPanel
 
 RATE = 4
 """The updates of a page per second while the study runs."""
-BATCH = 256 * 1024
-"""The number of characters of the rows in one message."""
+BATCH = 96 * 1024
+"""The number of characters of the rows in one message: the page takes them in a task of some milliseconds."""
+ASKED_WITHIN = 1.0
+"""The seconds in which a page asks for the rows. They are sent then, or after this time."""
 OPENED = 8
 """The maximum number of runs whose panels are kept open inside this one."""
 
+RECORDED, STRIP = "recorded", "strip"
+"""The ids of the run of a resampling: of its panel, and of its strip alone."""
 STUDY_PARTS = ("runs", "inbox")
 """The parts of the panel of a study."""
 IN_STUDY = "study "
@@ -71,7 +76,9 @@ class StudyPanel(anywidget.AnyWidget):
         self.of = study
         self.population = Population(study)
         self.inbox = Inbox(self.population, self.population.name_of)
+        self.steps = Steps(study, self._wake) if isinstance(study, Resampling) else None
         self._sent = 0  # the number of the last change that was sent
+        self._sends_from = time.monotonic() + ASKED_WITHIN
         self._lock = threading.Lock()
         self._closing = threading.RLock()
         self._is_closed = False
@@ -135,11 +142,13 @@ class StudyPanel(anywidget.AnyWidget):
         """Send the rows that have changed since this change again: a page lacks them."""
         with self._lock:
             self._sent = max(0, min(self._sent, have))
-        self._due = 0.0
+        self._due = self._sends_from = 0.0
         self._wake()
 
     def flush(self) -> bool:
         """Send the rows that have changed, one batch, and the sums. Return True if there is more to send."""
+        if time.monotonic() < self._sends_from:
+            return True
         self._due = time.monotonic() + 1 / RATE
         more = self.population.follow()
         with self._lock:
@@ -152,6 +161,8 @@ class StudyPanel(anywidget.AnyWidget):
                     self._sent = reached
             more = True
         if not more:
+            if self.steps is not None:
+                self.steps.follow()
             with self._closing:  # a value that is set after the close would stay in the notebook
                 if not self._is_closed:
                     with self.hold_sync():
@@ -163,6 +174,8 @@ class StudyPanel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         head = self.population.head() | {"read": self.population.is_read}
+        if self.steps is not None:
+            head["steps"] = self.steps.data
         asked = self.inbox.data()
         status = {"run": head["name"], "id": f"study {head['name']}", "over": not self.of.is_running}
         status["waiting"] = asked["waiting"]
@@ -195,15 +208,31 @@ class StudyPanel(anywidget.AnyWidget):
             raise UsageError(f"The study has no run {number!r}.") from None
 
     def _open(self, message: Message) -> dict[str, Any]:
-        """Make the panel of a run inside this one, unless there is one, and return its state for the page."""
-        one = self._run(message.get("id"))
-        inner = self._opened.pop(one.name, None)
-        if inner is None or (one.run is not None and inner.run is not one.run):
-            inner = InnerPanel(_to_open(one), self.send)
-        self._opened[one.name] = inner
-        while len(self._opened) > OPENED:
-            self._opened.pop(next(iter(self._opened))).close()
+        """Make the panel of a run inside this one, unless there is one, and return its state for the page.
+
+        The run of a resampling has two ids: RECORDED is its panel, STRIP its strip alone, to which bars are drawn.
+        """
+        id = message.get("id")
+        if self.steps is not None and id in (RECORDED, STRIP):
+            if id not in self._opened:
+                self._opened[id] = self._recorded(["timeline"] if id == STRIP else None)
+            inner = self._opened[id]
+        else:
+            one = self._run(id)
+            known = self._opened.pop(one.name, None)
+            is_same = known is not None and (one.run is None or known.run is one.run)
+            inner = known if known is not None and is_same else InnerPanel(_to_open(one), self.send)
+            self._opened[one.name] = inner
+        for name in [name for name in self._opened if name != STRIP][:-OPENED]:
+            self._opened.pop(name).close()
         return {"inside": inner.model_id, "state": inner.state_for_page()}
+
+    def _recorded(self, parts: Sequence[str] | None) -> InnerPanel:
+        """Return a panel of a replay of the run that is drawn, at its end."""
+        assert isinstance(self.of, Resampling)
+        shown = replay(self.of.recording)
+        shown.to(len(shown.recording) - 1)
+        return InnerPanel(shown, self.send, parts=parts)
 
     def _compare(self, message: Message) -> dict[str, Any]:
         """Return the comparison of two runs."""

@@ -302,9 +302,11 @@ class InnerPanel(Panel):
 
     comm: Any
 
-    def __init__(self, run: Recording, send: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(
+        self, run: Recording, send: Callable[[dict[str, Any]], object], *, parts: Sequence[str] | None = None
+    ) -> None:
         self._send_by_parent = send
-        super().__init__(run)
+        super().__init__(run, parts=parts)
 
     def open(self) -> None:
         """Open the connection to the page, by the parent's panel."""

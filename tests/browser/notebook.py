@@ -247,7 +247,7 @@ class Notebook:
         """Shut the kernel down and close the page."""
         if not self._shares_kernel:
             self._page.evaluate("() => lab.panel.context.sessionContext.shutdown()")
-        self._page.context.close()
+        self._page.close()
 
     def _one(self, role: Any, name: str | None) -> playwright.Locator:
         return self._page.locator(f"{PANEL} .jp-Notebook").get_by_role(role, name=name, exact=True)

@@ -53,7 +53,7 @@ class Pages:
 
     def close(self) -> None:
         for page in self._opened:
-            page.context.close()
+            page.close()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.browser.server import JupyterServer
 
 LIMIT = 200_000
-"""Bytes that a run of ten thousand events adds to a notebook at most."""
+"""Bytes that a run adds to a notebook at most, however many events it has."""
 PLUGIN = "@jupyter-widgets/jupyterlab-manager:plugin"
 SETUP = """
 import agentnb
@@ -44,9 +44,9 @@ def start(turns):
     return run
 
 def looks(words):
-    return [[*text(words), call("search", {"query": f"q{n}"}, id=f"c{n}")] for n in range(2500)]
+    return [[*text(words), call("search", {"query": f"q{n}"}, id=f"c{n}")] for n in range(TURNS)]
 """
-CELLS = [SETUP, "first = start(looks('I look.')); first", "second = start(looks('word ' * 20)); second", ""]
+CELLS = ["first = start(looks('I look.')); first", "second = start(looks('word ' * 20)); second", ""]
 RUNS = (1, 2)
 
 
@@ -67,16 +67,17 @@ def saved(notebook: Notebook) -> tuple[str, list[str]]:
     return text, ["".join("".join(page) for page in under) for under in pages]
 
 
+@pytest.mark.parametrize("events", [3_000, pytest.param(10_000, marks=pytest.mark.sampled(1000))])  # nightly: both
 @pytest.mark.usefixtures("saves_state")
-def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
-    notebooks: Notebooks, capsys: pytest.CaptureFixture[str]
+def test_runs_of_thousands_of_events_add_little_to_a_saved_notebook(
+    events: int, notebooks: Notebooks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notebook = notebooks.open(cells=CELLS)
+    notebook = notebooks.open(cells=[f"TURNS = {events // 4}\n{SETUP}", *CELLS])
     notebook.run_all()
     for run in RUNS:
         notebook.wait_output(run, "asks you", timeout=60)
     notebook.set_cell(3, "print(len(first.events), len(second.events))")
-    assert [int(count) > 10_000 for count in notebook.run(3).split()] == [True, True]
+    assert [int(count) > events for count in notebook.run(3).split()] == [True, True]
     at_rest = "copy => copy.textContent.includes('was waiting for a decision')"  # not while it runs
     copies = f"() => [...document.querySelectorAll('[data-agentnb-copy]')].filter({at_rest}).length === {len(RUNS)}"
     notebook.do(lambda page: page.wait_for_function(copies))  # they are hidden
@@ -97,7 +98,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
     assert all("State of 20" in page and "agentnb.attach(" in page for page in pages)
     sizes = [len(text.encode()) for text in (waiting, loaded_again, over)]
     with capsys.disabled():
-        print(f"\na notebook with two runs of 10,000 events: {', '.join(f'{size:,}' for size in sizes)} bytes")
+        print(f"\na notebook with two runs of {events:,} events: {', '.join(f'{size:,}' for size in sizes)} bytes")
     assert max(sizes) < len(RUNS) * LIMIT
 
     kept = notebook.path.with_name("kept.ipynb")  # under its own path it would be given the same kernel

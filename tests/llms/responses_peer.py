@@ -1,19 +1,12 @@
-"""A server of the Responses API that enforces the rules of the protocol, over a real socket.
-
-It answers from a script: the items of each turn. It refuses a request in which an item of one of its answers is
-missing, changed or at another position, in which anything before an answer differs from the request that was answered,
-and in which a call has no result. `refused` has the messages. Each byte is a chunk of its own if `chopped` is True.
-"""
+"""A server of the Responses API that enforces the rules of the protocol, over a real socket; and the items it sends."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tests.llms.peer import END, Peer, Request, body, head, part
+from tests.llms.enforcing_peer import EnforcingPeer, digest, pieces, server_sent
 
 Item = dict[str, Any]
 
@@ -43,10 +36,6 @@ def custom_called(name: str, text: str) -> Item:
 SEARCH: Item = {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "moss"}}
 
 
-def digest(items: Sequence[Item]) -> str:
-    return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:12]
-
-
 def sent_events(items: Sequence[Item], response: Item) -> Iterator[Item]:
     """Yield the events of an answer as OpenAI sends them."""
     yield {"type": "response.created", "response": {**response, "status": "in_progress", "output": [], "usage": None}}
@@ -63,7 +52,7 @@ def sent_events(items: Sequence[Item], response: Item) -> Iterator[Item]:
                 here = at | {"content_index": index}
                 text = shown.get("text", shown.get("refusal"))
                 yield {"type": "response.content_part.added", **here, "part": {**shown, kind[-4:]: ""}}
-                for piece in _pieces(text):
+                for piece in pieces(text):
                     yield {"type": f"response.{kind}.delta", **here, "delta": piece}
                 yield {"type": f"response.{kind}.done", **here, "text": text}
                 yield {"type": "response.content_part.done", **here, "part": shown}
@@ -71,15 +60,15 @@ def sent_events(items: Sequence[Item], response: Item) -> Iterator[Item]:
             for index, shown in enumerate(item["summary"]):
                 here = at | {"summary_index": index}
                 yield {"type": "response.reasoning_summary_part.added", **here, "part": {**shown, "text": ""}}
-                for piece in _pieces(shown["text"]):
+                for piece in pieces(shown["text"]):
                     yield {"type": "response.reasoning_summary_text.delta", **here, "delta": piece}
                 yield {"type": "response.reasoning_summary_part.done", **here, "part": shown}
         elif item["type"] == "function_call":
-            for piece in _pieces(item["arguments"]):
+            for piece in pieces(item["arguments"]):
                 yield {"type": "response.function_call_arguments.delta", **at, "delta": piece}
             yield {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]}
         elif item["type"] == "custom_tool_call":
-            for piece in _pieces(item["input"]):
+            for piece in pieces(item["input"]):
                 yield {"type": "response.custom_tool_call_input.delta", **at, "delta": piece}
         else:
             yield {"type": f"response.{item['type']}.in_progress", **at}
@@ -88,46 +77,17 @@ def sent_events(items: Sequence[Item], response: Item) -> Iterator[Item]:
 
 
 def stream(events: Iterator[Item]) -> bytes:
-    numbered = ({**event, "sequence_number": number} for number, event in enumerate(events))
-    return b"".join(
-        f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode() for event in numbered
-    )
+    return server_sent({**event, "sequence_number": number} for number, event in enumerate(events))
 
 
-class ResponsesPeer(Peer):
-    """The server. `turns`: the items of each answer of a conversation, or a function that returns them."""
+class ResponsesPeer(EnforcingPeer):
+    """OpenAI's Responses API. An answer is a list of items; the server adds their ids and what is encrypted."""
 
     def __init__(self, turns: Sequence[Sequence[Item]] | Callable[[int], Sequence[Item]], *, chopped: bool = False):
-        super().__init__()
-        self._turns = turns if callable(turns) else turns.__getitem__
-        self._chopped = chopped
-        self._made: dict[str, tuple[list[Item], str]] = {}  # an answer and the digest of its request, by first id
+        super().__init__(turns, chopped=chopped)
         self._ids: set[str] = set()
-        self.refused: list[str] = []
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
-        payload = json.loads(await reader.readexactly(int(headers["content-length"])))
-        self.requests.append(Request(first.split()[1], headers, payload))
-        try:
-            turn = self._accepted(payload)
-        except (AssertionError, ValueError) as error:
-            self.refused.append(str(error))
-            fault = {"message": str(error), "type": "invalid_request_error", "param": "input", "code": None}
-            for step in body(400, {"error": fault}):
-                assert isinstance(step, bytes)
-                writer.write(step)
-            return True
-        sent = stream(self._answer(turn, payload["input"]))
-        writer.write(head())
-        for piece in (sent[n : n + 1] for n in range(len(sent))) if self._chopped else [sent]:
-            writer.write(part(piece))
-        writer.write(END)
-        await writer.drain()
-        return True
-
-    def _answer(self, turn: int, asked: list[Item]) -> Iterator[Item]:
+    def _answer(self, turn: int, payload: Item) -> bytes:
         number = len(self._made)
         items: list[Item] = []
         for position, given in enumerate(self._turns(turn)):
@@ -137,12 +97,12 @@ class ResponsesPeer(Peer):
             if item["type"] == "reasoning":
                 item["encrypted_content"] = f"ENC-{number}-{position}-" + "x" * 20
             items.append(item)
-        self._made[items[0]["id"]] = items, digest(asked)
+        self._made[items[0]["id"]] = items, digest(payload["input"])
         self._ids |= {item["id"] for item in items}
         used = {"input_tokens": 90, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 20}
         used |= {"output_tokens_details": {"reasoning_tokens": 12}, "total_tokens": 110}
         response = {"id": f"resp_{number}", "object": "response", "model": "gpt-x-2026", "service_tier": "default"}
-        return sent_events(items, response | {"status": "completed", "error": None, "usage": used})
+        return stream(sent_events(items, response | {"status": "completed", "error": None, "usage": used}))
 
     def _accepted(self, payload: dict[str, Any]) -> int:
         """Return the number of answers in a request. Raises AssertionError if it breaks a rule."""
@@ -172,7 +132,3 @@ class ResponsesPeer(Peer):
             at += 1
         assert not open_calls, f"No tool output found for function call {next(iter(open_calls))}."
         return turns
-
-
-def _pieces(text: str) -> list[str]:
-    return [text[n : n + 7] for n in range(0, len(text), 7)]

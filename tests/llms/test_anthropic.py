@@ -82,6 +82,18 @@ async def test_text_usage_and_stop_are_yielded_in_this_order(peer: Peer) -> None
     ]
 
 
+async def test_the_tokens_of_a_compaction_are_counted(peer: Peer) -> None:
+    parts = [
+        {"type": "compaction", "input_tokens": 100, "cache_read_input_tokens": 5000, "output_tokens": 80},
+        {"type": "message", "input_tokens": 180, "cache_read_input_tokens": 0, "output_tokens": 8},
+    ]
+    last: Any = {"input_tokens": 180, "cache_read_input_tokens": 0, "output_tokens": 8, "iterations": parts}
+    first = start(input_tokens=100, cache_read_input_tokens=5000, output_tokens=7)
+    chunks = await answer(peer, message(first, block(0, said("x"), type="text", text=""), end(**last)))
+    used = {"type": "usage", "input_tokens": 5280, "output_tokens": 88, "cache_read_tokens": 5000}
+    assert chunks[-2] == used
+
+
 async def test_the_start_of_a_block_may_contain_text(peer: Peer) -> None:
     blocks = [block(0, type="thinking", thinking="Hm."), block(1, said("llo"), type="text", text="He")]
     chunks = await answer(peer, message(start(), *blocks, end()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import agentnb
 from agentnb import RunFailed, SessionLoop, Store, UsageError, tool
+from agentnb.content import Image, message
 from agentnb.core.errors import ModelError, RecordingCorrupt
 from agentnb.llms import Anthropic, Cached, OpenAI
 from tests.llms.collecting import ask, collect
@@ -76,6 +79,52 @@ async def test_another_model_server_option_or_client_is_asked(peer: Peer, path: 
     assert len(peer.requests) == 5
     await ask(Cached(OpenAI("m", peer.url), path).with_options(seed=1))
     assert len(peer.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("client", "other"),
+    [(OpenAI, {"images": False}), (OpenAI, {"tool_calls": "schema"}), (Anthropic, {"structured": "tool"})],
+)
+async def test_a_client_that_writes_the_request_in_another_way_is_asked(
+    peer: Peer, path: Path, client: Any, other: dict[str, Any]
+) -> None:
+    said_by_claude = body(
+        200, {"type": "message", "content": [{"type": "text", "text": "{}"}], "stop_reason": "end_turn"}
+    )
+    peer.replies(*[HELLO if client is OpenAI else said_by_claude] * 2)
+    picture = Image.from_url("https://e.org/a.png")
+    for options in ({}, other):
+        llm = Cached(client("m", peer.url, **options), path)
+        await collect(llm.stream([message("hello", picture)], schema={"type": "object"}, tools=[{"name": "now"}]))
+    assert len(peer.requests) == 2
+    assert peer.requests[0].body != peer.requests[1].body
+
+
+async def test_runs_with_options_of_their_own_are_counted(peer: Peer, path: Path) -> None:
+    peer.replies(HELLO)
+    llm = cached(peer, path)
+    for _ in range(2):
+        await SessionLoop(llm).start("hello", options={"temperature": 0})
+    assert (llm.hits, llm.misses) == (1, 1)
+
+
+async def test_a_deleted_file_is_made_again_and_the_model_is_asked_again(peer: Peer, path: Path) -> None:
+    peer.replies(HELLO, HELLO)
+    llm = cached(peer, path)
+    await ask(llm)
+    await asyncio.to_thread(path.unlink)
+    await ask(llm)
+    await ask(cached(peer, path))
+    assert (len(peer.requests), llm.misses) == (2, 2)
+
+
+async def test_a_damaged_answer_is_asked_for_again(peer: Peer, path: Path) -> None:
+    peer.replies(HELLO, HELLO)
+    llm = cached(peer, path)
+    await ask(llm)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE answers SET chunks = '{'")
+    assert [chunk["content"] for chunk in await ask(llm) if chunk["type"] == "text_delta"] == ["hello"]
 
 
 async def test_failures_and_interrupted_answers_are_not_kept(peer: Peer, path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from agentnb import RunFailed, SessionLoop, Snapshot, UsageError, restore, tool
+from agentnb import Agent, RunFailed, SessionLoop, Snapshot, UsageError, restore, tool
 from agentnb.content import Audio, Image, Part, Pdf, message
+from agentnb.core.messages import input_messages, text_of
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.testing import ScriptedLLM, call
 from tests.llms.collecting import collect
@@ -93,6 +95,32 @@ async def test_a_part_of_a_message_is_translated_or_named(peer: Peer, dialect: s
         assert told["content"][1] == form or told["content"][1]["text"] == form
 
 
+@pytest.mark.parametrize("loop", [SessionLoop, Agent])
+async def test_parts_without_a_message_become_one(peer: Peer, loop: Any) -> None:
+    picture = FORMS["chat"]["PNG"]
+    text = {"type": "text", "text": "What is this?"}
+    for given, content in (
+        (PNG, [picture]),
+        (["What is this?", PNG], [text, picture]),
+        ({"role": "user", "content": ["What is this?", PNG]}, [text, picture]),
+    ):
+        peer.replies(HELLO, HELLO)
+        run = loop(OpenAI("m", peer.url)).start(given)
+        if loop is SessionLoop and not isinstance(given, dict):
+            run.follow_up(given)
+        await run
+        told = [message for message in peer.requests[-1].body["messages"] if message["role"] == "user"]
+        assert [message["content"] for message in told] in ([content], [content] * 2)
+    assert json.loads(text_of(input_messages([{"type": "text", "text": "data"}])[0].content))  # as before
+
+
+def test_a_message_has_a_part_and_a_known_role() -> None:
+    with pytest.raises(UsageError, match="at least one part"):
+        message()
+    with pytest.raises(UsageError, match=r"one of user, system, .*, not 'robot'"):
+        message("hello", role="robot")
+
+
 def result_of(dialect: str, told: list[dict[str, Any]]) -> Any:
     """Return what the model sees of a result: its text, and the parts after it."""
     if dialect == "anthropic":
@@ -146,10 +174,37 @@ async def test_a_tool_returns_a_part_and_a_restored_run_still_has_it(part: Part,
     assert restore(kept, SessionLoop(llm, [read])).state.messages == run.state.messages
 
 
-async def test_what_the_server_says_about_a_picture_is_shown(peer: Peer) -> None:
-    peer.replies(body(400, said("This model does not support image input.")))
-    with pytest.raises(RunFailed, match="This model does not support image input"):
-        await SessionLoop(OpenAI("m", peer.url)).start(message("What?", PNG))
+@EACH
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "This model does not support image input."),  # Ollama
+        (400, "At most 0 image(s) may be provided in one prompt."),  # vLLM
+        (500, "image input is not supported - hint: you may need to provide the mmproj"),  # llama.cpp
+    ],
+)
+async def test_a_refused_picture_is_reported_at_once_in_the_words_of_the_server(
+    peer: Peer, dialect: str, status: int, words: str
+) -> None:
+    peer.replies(body(status, said(words)))
+    with pytest.raises(RunFailed) as caught:
+        await SessionLoop(DIALECTS[dialect][0](peer.url)).start(message("What?", PNG))
+    assert len(peer.requests) == 1  # it is not tried again
+    for expected in (words, peer.url[7:], "(..., images=False) sends a text in place of each picture"):
+        assert expected in str(caught.value)
+
+
+async def test_another_error_about_pictures_has_no_advice_if_none_was_sent(peer: Peer) -> None:
+    peer.replies(body(400, said("No image model is loaded.")))
+    with pytest.raises(RunFailed) as caught:
+        await SessionLoop(OpenAI("m", peer.url)).start("What?")
+    assert "images=False" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "data"), [(Image, b"RIFF\0\0\0\0WAVEfmt "), (Audio, b"RIFF\0\0\0\0WEBPVP8 ")])
+def test_a_sound_is_no_picture_although_its_file_begins_like_one(kind: type[Part], data: bytes) -> None:
+    with pytest.raises(UsageError, match="by its first bytes"):
+        kind.from_bytes(data)
 
 
 def test_parts_are_read_from_files_by_their_content(tmp_path: Path) -> None:

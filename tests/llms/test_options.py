@@ -177,6 +177,13 @@ async def test_a_forced_call_is_forced_once_in_a_run(peer: Peer, choice: Any) ->
     assert [request.body["tool_choice"] for request in peer.requests] == [choice, "auto", choice, "auto"]
 
 
+@pytest.mark.parametrize("client", [OpenAI, lambda *given: OpenAI(*given, api="responses"), Anthropic])
+async def test_a_tool_choice_that_names_no_tool_is_refused(peer: Peer, client: Any) -> None:
+    with pytest.raises(UsageError, match=r"tool_choice='ad' is neither .* whose tools are: add\."):
+        await ask(client("m", peer.url), tools=[ADD], tool_choice="ad")
+    assert peer.requests == []
+
+
 async def test_anthropics_tool_choice_keeps_its_other_fields(peer: Peer) -> None:
     used = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
     peer.replies(body(200, {"type": "message", "content": [used], "stop_reason": "tool_use"}), WHOLE[Anthropic])
@@ -246,6 +253,13 @@ async def test_a_call_without_arguments_may_be_followed_by_an_empty_delta() -> N
 
 
 @CLIENTS
+async def test_an_option_that_is_not_json_is_named(peer: Peer, kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"metadata=\{1, 2\} cannot be sent"):
+        await ask(kind("m", peer.url, temperature=0).with_options(metadata={1, 2}))
+    assert peer.requests == []
+
+
+@CLIENTS
 async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
     peer.replies(WHOLE[kind], WHOLE[kind], WHOLE[kind])
     llm = kind("m", peer.url, temperature=1, top_p=0.5)
@@ -263,6 +277,8 @@ async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
 
 @CLIENTS
 def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"model is not an option of .* make a client for that model"):
+        kind("m").with_options(model="n")
     llm = kind("m", "http://127.0.0.1:9")
     with pytest.raises(UsageError, match=r"max_token is not an option of .* 127\.0\.0\.1:9\. Did you mean max_tokens"):
         llm.with_options(max_token=9)
@@ -271,6 +287,20 @@ def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
     with pytest.raises(UsageError, match=r"extra_body=\{'strange_field': \.\.\.\}"):
         llm.with_options(strange_field=1)
     assert llm.with_options(extra_body={"strange_field": 1}).options["extra_body"] == {"strange_field": 1}
+
+
+@pytest.mark.other_body("unknown fields", fields=["max_token", "strange_field"])
+@CLIENTS
+async def test_a_misspelt_option_is_refused_wherever_it_is_given(peer: Peer, kind: Any) -> None:
+    words = r"max_token is not an option of .* for 127\.0\.0\.1:\d+\. Did you mean max_tokens\? .* extra_body="
+    with pytest.raises(UsageError, match=words):
+        kind("m", peer.url, max_token=9)
+    with pytest.raises(UsageError, match=words):
+        await ask(kind("m", peer.url), max_token=9)
+    assert peer.requests == []
+    peer.replies(WHOLE[kind])
+    await ask(kind("m", peer.url, extra_body={"max_token": 9}), strange_field=1)  # unlike all known options
+    assert peer.requests[0].body["strange_field"] == 1
 
 
 def test_the_api_is_chosen_again_for_other_options() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, SessionLoop, Snapshot, restore, tool
+from agentnb import Agent, SessionLoop, tool
 from agentnb.core.errors import (
     ContentFiltered,
     ModelOverloaded,
@@ -124,42 +124,6 @@ async def test_an_answer_that_comes_byte_by_byte(serve: Any) -> None:
         json.loads(json.dumps(dict(one)).replace(chopped.url[7:], whole.url[7:])) for one in runs[1].state.messages
     ]
     assert chopped.refused == []
-
-
-@pytest.mark.parametrize("design", [SessionLoop, Agent])
-async def test_a_run_continues_from_every_event(design: Any, serve: Any) -> None:
-    peer = serve(turns(3))
-    llm = client(peer)
-    run = design(llm, [look]).start("Count.")
-    expected = await run
-    for at in range(len(run.events) - 1):
-        text = Snapshot.of(run.events[: at + 1]).to_json()
-        again = restore(Snapshot.from_json(text), design(llm, [look]))
-        assert await again == expected, at
-        assert await run.fork(at) == expected, at
-    assert peer.refused == []
-
-
-@pytest.mark.parametrize("design", [SessionLoop, Agent])
-@pytest.mark.parametrize("change", ["steer", "cancel"])
-async def test_a_run_is_steered_and_cancelled_at_every_event(design: Any, change: str, serve: Any) -> None:
-    peer = serve(turns(3))
-    loop = design(client(peer), [look])
-    first = loop.start("Count.")
-    await first
-    for at in range(len(first.events) - 1):
-        run = loop.start("Count.")
-        async for event in run:
-            if event.seq == at:
-                if change == "steer":
-                    run.steer("Faster.")
-                else:
-                    run.cancel()
-        if change == "cancel":
-            run = restore(Snapshot.from_json(run.snapshot().to_json()), loop)
-            await run
-        assert run.stop_reason == "completed", at
-    assert peer.refused == []
 
 
 async def test_the_server_of_these_tests_refuses_changed_reasoning(serve: Any) -> None:

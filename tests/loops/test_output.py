@@ -173,6 +173,12 @@ async def test_an_answer_that_was_cut_off_is_no_output(kind: Any) -> None:
         await result(kind(llm, output=Capital))
 
 
+async def test_the_words_of_a_refusal_are_in_the_error(peer: Peer) -> None:
+    peer.replies(completion(delta(refusal="I will not name it."), delta("stop")))
+    with pytest.raises(RunFailed, match=r"cut off \(refusal\), so it has no output\. It was: I will not name it\."):
+        await result(SessionLoop(OpenAI("m", peer.url), output=Capital))
+
+
 async def test_a_limit_of_requests_leaves_no_output() -> None:
     run = SessionLoop(ScriptedLLM(['{"city": 1}']), output=Capital, max_turns=1).start("Go.")
     with pytest.raises(RunFailed, match=r"output\.city"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.notebook.forked_kernel import ForkedKernel
 from tests.notebook.live_kernel import LiveKernel
 from tests.warm import warm
 
-CALLS, KILLS = 50, 100
+CALLS, KILLS = 50, 100  # a third of the kills without --all-cases
 SETUP = """
 import asyncio, os, random
 import agentnb
@@ -77,19 +78,19 @@ print(run.output, len(run.messages), len(asked))
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_call_is_repeated_and_none_is_lost_when_a_kernel_is_killed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, some_of: Callable[[range], range], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed, asked = None, 0
+    killed, asked, kills = None, 0, some_of(range(KILLS))
     with warm("tests.notebook.forked_kernel") as server:
-        for number in range(KILLS + 1):
+        for number in (*kills, None):
             with ForkedKernel(server) as kernel:
                 kernel.run(SETUP)
                 if killed is not None:
                     asked += finish(kernel, killed)
-                if number < KILLS:
+                if number is not None:
                     killed = start_and_kill(kernel, tmp_path / f"{number}.db", after=number * CALLS // KILLS)
     with capsys.disabled():
-        print(f"\n{KILLS} kernels killed; {asked} calls whose outcome nobody knew, each of them asked about")
+        print(f"\n{len(kills)} kernels killed; {asked} calls whose outcome nobody knew, each of them asked about")
     assert asked > 0
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from agentnb import LimitReached, RunCancelled, SessionLoop, UsageError, restore, tool
 from agentnb.analysis import messages, runs
+from agentnb.content import Image, message
 from agentnb.core.events import RunPaused, RunResumed
 from agentnb.llms.prices import has_prices
 from agentnb.run import headless
@@ -168,6 +169,20 @@ async def test_tokens_are_counted_by_characters_where_the_server_reports_none() 
     assert session().start("go").state.usage == {}
 
 
+async def test_a_picture_is_estimated_by_one_number_and_calls_count_too() -> None:
+    plot = Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100_000))
+    run = session(turns=0).start(message("What is this?", plot), limits={"tokens": 5_000})
+    await run
+    assert 1_000 <= run.state.usage["input_tokens"] <= 1_010
+    used = []
+    for text in ("", "x" * 4_000):
+        llm = ScriptedLLM([call("work", {"text": text}, id="c"), "fin"])
+        run = SessionLoop(llm, [work]).start("go", limits={"tokens": 50_000})
+        await run
+        used.append(run.state.usage["input_tokens"])
+    assert used[1] - used[0] >= 1_000
+
+
 async def test_without_a_limit_nothing_is_estimated() -> None:
     run = session(turns=1).start("go", limits={"turns": 9})
     await run
@@ -194,6 +209,47 @@ async def test_a_price_that_is_not_known_names_the_model() -> None:
     named = r"nonsense-1 \(openai\) is not known" if has_prices() else r"agentnb-toolkit\[prices\]"
     with pytest.raises(LimitReached, match=rf"cannot be enforced.*{named}"):
         await run
+
+
+@PRICED
+async def test_a_model_without_a_price_inside_a_loop_with_one_is_named() -> None:
+    inner = session(model="nonsense-1", turns=20, **MILLION)
+    inner.name = "inner"
+    llm: Any = ScriptedLLM([[call("inner", {"input": "go"}), {"type": "usage", **MILLION}], "fin"])
+    llm.model, llm.provider = "gpt-5-mini", "openai"
+    run = SessionLoop(llm, [inner]).start("go", limits={"cost": 5})
+    with pytest.raises(LimitReached, match=r"cannot be enforced.*nonsense-1 \(openai\) is not known"):
+        await run
+    assert run.state.usage["answers_without_price"] == 1
+
+
+@PRICED
+async def test_what_was_spent_before_the_limit_was_given_counts() -> None:
+    loop = session(model="gpt-5-mini", turns=9, **MILLION)
+    run = loop.start("go")
+    await run.step("turn")
+    restored = restore(run.snapshot(), loop, limits={"cost": 0.5}, on_limit="ask")
+    assert "The limit of 0.5 cost is reached" in await until_paused(restored)
+    assert restored.state.usage["cost_estimate"] == pytest.approx(0.25)  # of the second answer
+    assert "is reached" in await until_paused(restored, resumed=True)
+    assert restored.state.usage["cost_estimate"] == pytest.approx(0.75)
+    restored.cancel()
+
+
+@PRICED
+async def test_a_paused_answer_has_an_estimated_cost_too() -> None:
+    part = ["a part", {"type": "usage", **MILLION}, {"type": "stop", "reason": "pause"}]
+    for limit, answers in ((5, 4), (0.5, 2)):
+        llm: Any = ScriptedLLM([part, part, part, ["the end", {"type": "usage", **MILLION}]])
+        llm.model, llm.provider = "gpt-5-mini", "openai"
+        run = SessionLoop(llm).start("go", limits={"cost": limit})
+        if limit == 5:
+            await run
+            assert run.state.usage["cost_estimate"] == pytest.approx(1)
+        else:
+            with pytest.raises(LimitReached, match=r"The limit of 0\.5 cost is reached"):
+                await run
+        assert len(llm.requests) == answers
 
 
 @PRICED

@@ -45,6 +45,34 @@ async def test_an_ended_run_of_a_store_is_read_from_it(tmp_path: Path) -> None:
     assert run.recording.events[-1].terminal
 
 
+async def test_a_run_that_a_limit_has_paused_stays_paused_in_a_study_that_continues(tmp_path: Path) -> None:
+    def written() -> agentnb.Study:
+        limits = {"turns": 1}
+        return agentnb.study(
+            asking,
+            ["go"],
+            2,
+            approve=True,
+            limits=limits,
+            on_limit="ask",
+            store=Store(tmp_path / "runs.db"),
+            progress=False,
+        )
+
+    first = written().start()
+    await until(lambda: first.counts["waiting"] == 2)
+    for one in first:
+        assert one.run is not None
+        one.run.abandon("the kernel is restarted")
+    again = written().start()
+    await until(lambda: again.counts["waiting"] == 2)
+    for one in again:
+        assert one.run is not None
+        assert one.run.state.limits == {"turns": 1}
+        one.run.resume()
+    assert (await again).counts["done"] == 2
+
+
 async def test_a_run_that_ended_with_an_error_keeps_its_error(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
 

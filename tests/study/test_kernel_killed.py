@@ -1,4 +1,4 @@
-"""The kernel of a notebook is killed while workers drive its study; a new kernel runs the same cell, and it goes on."""
+"""The kernel of a notebook, or a scheduler, is killed while workers drive a study; the study continues elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ import pytest
 pytest.importorskip("cloudpickle")
 
 from agentnb import Store
+from agentnb.core.errors import WorkersLost
 from agentnb.core.events import CallEnd
 from tests.kernels import RELEASES
 from tests.notebook.live_kernel import PATIENCE, LiveKernel
+from tests.study.killed import killed_study, working_study
+from tests.worlds import until as until_async
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel, pytest.mark.sampled(1000)]
 
@@ -146,6 +149,18 @@ def test_a_study_goes_on_in_a_new_kernel(
     assert len(asked) == len(set(asked)) > 0
     with capsys.disabled():
         print(f"\n{kind}: killed when {ended} of {done} runs had ended; asked about {len(asked)} calls")
+
+
+async def test_a_study_whose_scheduler_has_gone_ends_and_continues_elsewhere(dask_address: str, tmp_path: Path) -> None:
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), distributed.Client(dask_address) as client:
+        study = working_study(tmp_path, client).start()
+        await until_async(lambda: len(lines_in(tmp_path / "lines")) >= 10)
+        with suppress(Exception):  # it does not answer any more
+            client.run_on_scheduler(os._exit, 1)
+        with pytest.raises(WorkersLost, match=r"lost the scheduler.*What was recorded is kept.*same name and store"):
+            await study
+    await killed_study(tmp_path, None, kills=0)
 
 
 def lines_in(file: Path) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from IPython.core.formatters import DisplayFormatter
 
 import agentnb
 from agentnb import Run, SessionLoop, Store, UsageError, tool
@@ -251,11 +250,9 @@ async def test_a_cell_shows_the_flip_rate_of_each_step_and_the_panel_its_samples
     world = World()
     run = await world.run()
     drawn = await resample(run, every="turn", n=3, loop=world.loop)
-    shown, _ = DisplayFormatter().format(drawn)
-    html = str(shown["text/html"])
+    html = drawn._repr_html_()
     assert html.count("<meter") == TURNS
     assert "of 3; 95 %:" in html
-    assert shown["text/plain"] == repr(drawn)
     assert "12 of 12 done" in repr(drawn)
     panel = drawn.panel()
     assert panel is drawn.panel()

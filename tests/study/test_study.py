@@ -325,12 +325,16 @@ async def test_options_data_and_on_limit_are_those_of_each_run() -> None:
 
 
 async def test_runs_that_pause_at_a_limit_can_be_resumed() -> None:
-    made = study(asking, repeats=2, approve=True, limits={"turns": 1}, on_limit="ask").start()
-    await until(lambda: made.counts["waiting"] == 2)
-    for one in made:
-        assert one.run is not None
-        one.run.resume()
-    assert (await made).counts["done"] == 2
+    made = study(asking, repeats=3, approve=True, limits={"turns": 1}, on_limit="ask").start()
+    await until(lambda: sum(one.is_paused for one in made) == 3)
+    first = made.runs[0]
+    assert made.resume(first) == 1
+    await until(lambda: first.status == "done")
+    assert made.resume() == 2
+    assert (await made).counts["done"] == 3
+    assert made.resume() == 0
+    with pytest.raises(agentnb.UsageError, match="Pass runs of this study"):
+        made.resume(first.id)  # type: ignore[arg-type]
 
 
 async def test_a_live_run_of_a_study_is_a_run_like_any_other() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +27,7 @@ import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, RunStart
-from agentnb.studies import Study
+from agentnb.studies import Study, executors
 from agentnb.testing import ScriptedLLM, call
 from tests.study.killed import killed_study, lines_in, working_study
 from tests.study.loops import asking, seeded, talking
@@ -103,8 +105,16 @@ async def test_the_options_of_runs_are_those_of_the_study(pool: Executor, store:
         assert isinstance(start, RunStart)
         assert start.model_options == {"seed": 7, "temperature": int(run.arm["options"] == "warm")}
         assert (start.data["dose"], start.limits, "pilot" in start.tags) == (5, {"turns": 9}, True)
-    with pytest.raises(UsageError, match=r"on_limit=.*leave out executor="):
-        study(talking, store=store, name="asks", executor=pool, arms={"on_limit": ["end", "ask"]})
+
+
+async def test_runs_that_pause_at_a_limit_can_be_resumed(pool: Executor, store: Store) -> None:
+    options: Any = {"approve": True, "limits": {"turns": 1}, "on_limit": "ask"}
+    made = study(asking, 3, store=store, executor=pool, **options).start()
+    await until(lambda: sum(one.is_paused for one in made) == 3)
+    assert made.counts["waiting"] == 3
+    assert made.resume() == 3
+    assert (await made).counts["done"] == 3
+    assert made.resume() == 0
 
 
 async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:
@@ -400,11 +410,16 @@ async def test_what_cannot_be_sent_is_named(pool: Executor, store: Store) -> Non
     assert store.runs() == []
 
 
-async def test_a_store_that_workers_cannot_open_is_refused(pool: Executor) -> None:
+async def test_a_store_that_workers_cannot_open_is_refused(pool: Executor, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="executor= needs a store, which keeps"):
         study(talking, executor=pool)
     with pytest.raises(UsageError, match=r":memory: is in the memory of this process.*Store\(\"runs.db\"\)"):
         study(talking, executor=pool, store=Store(":memory:"))
+    (tmp_path / "gone").mkdir()
+    store = Store(tmp_path / "gone" / "runs.db")
+    shutil.rmtree(tmp_path / "gone")
+    with pytest.raises(UsageError, match=r"runs.db was deleted after it was opened"):
+        study(talking, executor=pool, store=store)
 
 
 def test_an_executor_without_processes_of_its_own_is_refused(store: Store) -> None:
@@ -475,6 +490,21 @@ def test_a_dask_worker_with_another_agentnb_is_refused(dask: Any, store: Store, 
     patience = time.monotonic() + 60
     while len(dask.scheduler_info()["workers"]) > 2 and time.monotonic() < patience:
         time.sleep(0.01)
+
+
+def test_a_dask_cluster_is_found_by_its_address(dask: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert study(talking, 3, store=store, executor=dask.scheduler.address).result(60).counts["done"] == 3
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 0.2)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        nobody = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"No Dask scheduler answers at {nobody} .*Start it: dask scheduler"):
+            study(talking, name="other", store=store, executor=nobody)
+        other.listen()  # and does not answer
+        with pytest.raises(UsageError, match=f"No Dask scheduler answers at {nobody} "):
+            study(talking, name="other", store=store, executor=nobody)
+    with pytest.raises(UsageError, match=r"No Dask scheduler.*unknown address scheme 'postgresql'"):
+        study(talking, name="other", store=store, executor="postgresql://server")
 
 
 def test_a_cluster_that_is_not_there_is_refused(dask: Any, engines: Any, store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import agentnb
 from agentnb import SessionLoop, tool
-from agentnb.studies import Study
+from agentnb.studies import Resampling, Study
 from agentnb.testing import ScriptedLLM, call
 from tests.widgets.support import until
 
@@ -44,6 +44,25 @@ def study(repeats: int = 4, inputs: Any = ("Is there a step?",), **options: Any)
     """Return a study of two arms, which has not begun."""
     options = {"arms": {"policy": ["sceptic", "plain"]}, "name": "levelled", **options}
     return agentnb.study(analyst, list(inputs), repeats, progress=False, **options)
+
+
+def resampling(n: int = 4, turns: int = 3) -> Resampling:
+    """Return a resampling of each step of a run, which has ended. Some samples have another outcome."""
+
+    def answer(messages: Any, **_: Any) -> Any:
+        asked = sum(message["role"] == "assistant" for message in messages)
+        return call("look", {"at": f"row {asked}"}) if asked + 1 < turns else NO_STEP
+
+    def other(seed: int) -> SessionLoop:
+        def changed(messages: Any, **_: Any) -> Any:
+            made = answer(messages)
+            return "The step is in 1888." if made == NO_STEP and len(messages) == 2 * turns - 1 and seed % 2 else made
+
+        return SessionLoop(ScriptedLLM([changed], repeat=True), [look])
+
+    run = SessionLoop(ScriptedLLM([answer], repeat=True), [look]).start("Is there a step?", name="levelled")
+    run.result(30)
+    return agentnb.resample(run, every="turn", n=n, loop=other, progress=False).result(30)
 
 
 def at_rest(made: Study) -> Study:

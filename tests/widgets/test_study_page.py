@@ -13,7 +13,7 @@ from agentnb import SessionLoop
 from agentnb.testing import ScriptedLLM
 from tests.widgets.axe import faults
 from tests.widgets.hostile import FAMILIES
-from tests.widgets.studies import NO_STEP, at_rest, study
+from tests.widgets.studies import NO_STEP, at_rest, resampling, study
 from tests.widgets.study_pages import RecordedStudyPanel, StudyPage
 
 pytestmark = pytest.mark.browser
@@ -137,6 +137,38 @@ def test_the_keys_fold_groups_and_reach_each_row(show_study: Any) -> None:
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
+def test_a_resampling_has_a_bar_at_each_step_of_the_strip(show_study: Any) -> None:
+    drawn = resampling()
+    shown = show_study(drawn)
+    page = shown.page
+    bars = page.get_by_role("toolbar", name="Steps").get_by_role("button")
+    shown.until(lambda: bars.count() == 3 and "of 4 samples" in (bars.nth(2).get_attribute("title") or ""), "the bars")
+    sums = drawn.step_sums()
+    for bar, step in zip(bars.all(), sums, strict=True):
+        assert f"#{step.at}: {step.flips / step.n:.0%} differ" in (bar.get_attribute("title") or "")
+
+    # They are at the requests of the strip, and a click shows the step: the strip there, and its values.
+    slider = page.get_by_role("slider", name="Position in the run that is drawn")
+    shown.until(lambda: slider.get_attribute("aria-valuemax") == str(len(drawn.recording.recording) - 1), "the strip")
+    shown.draw()
+    places = [(bar.bounding_box() or {})["x"] for bar in bars.all()]
+    assert places == sorted(places)
+    assert places[0] < places[2]
+    bars.nth(1).click()
+    shown.until(lambda: slider.get_attribute("aria-valuenow") == str(sums[1].at), "the step on the strip")
+    step = page.get_by_role("region", name="Step", exact=True)
+    expect(step).to_contain_text(f"#{sums[1].at}")
+    expect(step.get_by_role("table")).to_contain_text(NO_STEP)
+    assert faults(page) == []
+
+    # Its samples are listed, and the run opens at the step.
+    step.get_by_role("button", name="Its samples").click()
+    expect(shown.grid).to_be_focused()
+    step.get_by_role("button", name="Open the run here").click()
+    inner = page.get_by_role("group", name="Panel of levelled")
+    shown.until(lambda: inner.count() and inner.get_by_text(f"as it was at #{sums[1].at}").count(), "the run")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_panel_has_no_accessibility_faults(show_study: Any, theme: Any) -> None:
     shown = show_study(at_rest(study()))
@@ -160,7 +192,7 @@ def test_hostile_text_is_inert(show_study: Any) -> None:
     def make_loop(policy: str) -> SessionLoop:
         return SessionLoop(ScriptedLLM([policy]), [])
 
-    arms = {"policy": {text[:80]: text for text in texts}}
+    arms = {"policy": {text[:80].replace("\0", ""): text for text in texts}}  # no label may have a NUL
     made = agentnb.study(make_loop, texts[:2], arms=arms, name="hostile", progress=False)
     made.result(30)
     shown = show_study(made, rows=5)
@@ -172,7 +204,7 @@ def test_of_thousands_of_runs_only_the_visible_rows_are_drawn(page: Page) -> Non
     made = study(1000, approve=True)
     panel = RecordedStudyPanel(made)
     shown = StudyPage(page, panel, kernel={"status": "idle"})
-    shown.until(lambda: shown.rows().count() > 10, "the rows")
+    shown.until(lambda: shown.grid.get_attribute("aria-rowcount") == "2003", "all rows")
     page.evaluate("window.work.length = 0")
     page.evaluate(
         """async () => {

@@ -14,9 +14,10 @@ from agentnb import SessionLoop, Store, tool
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets.static.study import plain_study, static_study
 from agentnb.widgets.views.miniature import CALL, FAILED_CALL, FAILURE, MODEL, QUESTION, Miniature
-from agentnb.widgets.views.population import Population, arm_name, interval
+from agentnb.widgets.views.population import Population, arm_name
+from agentnb.widgets.views.shares import interval
 from tests.widgets.hostile import FAMILIES
-from tests.widgets.studies import NO_STEP, at_rest, study
+from tests.widgets.studies import NO_STEP, at_rest, resampling, study
 from tests.widgets.study_pages import RecordedStudyPanel
 from tests.widgets.support import until
 
@@ -213,6 +214,28 @@ def test_the_copy_has_the_sums_and_the_first_rows_and_is_small() -> None:
     made.cancel()
 
 
+def test_the_copy_of_a_resampling_has_a_bar_for_each_step() -> None:
+    drawn = resampling(n=2, turns=14)
+    page = static_study(drawn)
+    assert len(page.encode()) <= 12_000
+    steps = page[page.index('aria-label="Steps"') : page.index('aria-label="Runs"')]
+    assert steps.count("<img ") == 12
+    assert "and 2 more steps" in steps
+    assert "0% (0 of 2; 0% to 66%)" in steps
+    assert "and 20 more runs" in page
+
+
+def test_the_measure_of_a_resampling_is_not_called_by_those_who_wait() -> None:
+    drawn = resampling()
+    panel = RecordedStudyPanel(drawn)
+    until(lambda: panel.steps is not None and panel.steps.data["steps"][-1]["n"] == 4)
+    until(lambda: panel.study["steps"]["steps"][-1]["n"] == 4)
+    sums = drawn.step_sums()
+    assert [step["flips"][0] for step in panel.study["steps"]["steps"]] == [step.flips for step in sums]
+    assert panel.study["arms"][1]["name"] == f"turn 2, #{sums[1].at}"
+    panel.close()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hostile_text_is_inert_in_the_copy(family: str) -> None:
     hostile = FAMILIES[family].encode("utf-8", "replace").decode()
@@ -220,8 +243,9 @@ def test_hostile_text_is_inert_in_the_copy(family: str) -> None:
     def make_loop(policy: str) -> SessionLoop:
         return SessionLoop(ScriptedLLM([hostile]), [])
 
-    made = agentnb.study(make_loop, [hostile], arms={"policy": {hostile[:80]: 1}}, progress=False)
-    made.result(30)
+    label = hostile[:80].replace("\0", "")  # which no label may have
+    made = agentnb.study(make_loop, [hostile], arms={"policy": {label: 1}}, progress=False)
+    assert made.result(30).counts["done"] == 1
     page = static_study(made)
     for markup in ("<script", "<img", "<svg", "<iframe", "<style", "<b ", "<a "):
         assert markup not in page.lower()

@@ -21,6 +21,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
@@ -31,6 +32,7 @@ from agentnb.llms.prices import INSTALL, has_prices
 from agentnb.run.event_data import error_text
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.names import Names
+from agentnb.run.spending import UNPRICED
 from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
@@ -74,8 +76,10 @@ class Gate:
         self.limits = check_limits(limits or {})
         self.asks_at_limits = False
         """True if the run pauses at a limit, until a person resumes it."""
-        self.last_model: Callable[[], str] = str
-        """A function that returns the name of the model that was asked last, for errors."""
+        self.spent_before: Mapping[str, float] = {}
+        """The cost of the answers in the recording that a run continues, as far as it was not recorded."""
+        self.unpriced_model: Callable[[], str] = str
+        """A function that returns the name of the model whose price is not known, for errors."""
         self.pausing: str | None = None
         """The reason of the requested pause, or None if no pause is requested."""
         self.asked: Callable[[], object] = lambda: None
@@ -203,17 +207,15 @@ class Gate:
         "turns" applies to model requests only, and "calls" to tool calls only, of all loops together; the other limits
         always apply. more: the usage of a model's answer that is not complete.
         """
-        usage = dict(state.usage)
-        for name, amount in (more or {}).items():
-            usage[name] = usage.get(name, 0) + amount
+        usage = self._usage(state, more or {})
         used = self._used(state, usage)
         if starting != "model":
             used["turns"] = -1
         if starting != "call":
             used["calls"] = -1
         # A limit without a known cost would have no effect.
-        if "cost" in self.limits and usage and not usage.keys() & {"cost", "cost_estimate"}:
-            model = self.last_model()
+        if "cost" in self.limits and usage.get(UNPRICED):
+            model = self.unpriced_model()
             why = f"the price of {model} is not known" if has_prices() and model else f"prices need {INSTALL}"
             return (
                 f"The limit of {self.limits['cost']:g} cost cannot be enforced: the model reports tokens but no cost."
@@ -238,17 +240,23 @@ class Gate:
 
         It raises only the limits that the pause has named. state, events: of the whole run.
         """
-        paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
-        if not state.paused or paused is None or paused.by != "limit":
+        if (paused := pause_at_limit(state, events)) is None:
             return RunResumed()
         amounts = _given_limits(events)
-        used = self._used(state, state.usage)
+        used = self._used(state, self._usage(state))
         raised = {
             name: used[name] + amounts.get(name, limit) if limit_message(name, limit) in paused.reason else limit
             for name, limit in self.limits.items()
         }
         self.limits = raised
         return RunResumed(limits=raised, raised=True)
+
+    def _usage(self, state: State, more: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
+        """Return the usage of the whole run, with that of an answer that is not complete."""
+        usage = dict(state.usage)
+        for name, amount in [*self.spent_before.items(), *more.items()]:
+            usage[name] = usage.get(name, 0) + amount
+        return usage
 
     def _used(self, state: State, usage: Mapping[str, float]) -> dict[str, float]:
         return {
@@ -282,6 +290,17 @@ def _ends_turn(event: Event, state: State) -> bool:
     if call is None or call.hidden or state.model == "asked":
         return False
     return event.type == "call_start" or not call.let_go
+
+
+def pause_at_limit(state: State, events: Sequence[Event]) -> RunPaused | None:
+    """Return the pause of a run that a limit has paused; None if it is not paused, or by something else.
+
+    state, events: of the whole run.
+    """
+    if not state.paused:
+        return None
+    paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
+    return paused if paused is not None and paused.by == "limit" else None
 
 
 def limit_message(name: str, limit: float) -> str:

@@ -9,6 +9,7 @@ import { icon } from "./icons.js";
 import { keepKeys } from "./keys.js";
 import { resizable } from "./size.js";
 import { StudyGrid } from "./study_grid.js";
+import { Steps } from "./study_steps.js";
 import { groupings, nameOf } from "./study_store.js";
 import { Tabs } from "./tabs.js";
 import { button, count, duration, el, enable, number, say } from "./text.js";
@@ -24,12 +25,12 @@ export class StudyPanel {
   /**
    * @param {import("./study_store.js").StudyStore} store
    * @param {Model} model
-   * @param {(answer: Extract<Opened, { ok: true }>, words: { name: string, about: string }, root: HTMLElement, leave: () => void) => { dispose: () => void }} showInside
+   * @param {(answer: Extract<Opened, { ok: true }>, words: { name: string, about: string }, root: HTMLElement, leave: () => void) => { store: import("./store.js").Store, dispose: () => void }} showInside
    */
   constructor(store, model, showInside) {
     this.store = store;
     this.showInside = showInside;
-    this.inside = /** @type {{ dispose: () => void } | null} */ (null);
+    this.inside = /** @type {{ store: import("./store.js").Store, dispose: () => void } | null} */ (null);
     this.news = /** @type {Set<News>} */ (new Set());
     this.frame = 0;
     this.root = el("div", { class: "agentnb agentnb-panel agentnb-framed agentnb-study mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Study" });
@@ -60,6 +61,7 @@ export class StudyPanel {
     // The bar of the table.
     this.grid = new StudyGrid(store, { open: (row) => this.open(row), picked: () => this.tell(), sorted: () => this.rearrange() });
     this.arms = new Arms(store);
+    this.steps = store.head().steps ? new Steps(store, { open: (at) => this.openAt(at), list: (at) => this.list(at) }) : null;
     this.total = el("b");
     this.group = this.choice("Group", (value) => {
       store.runs.group = value;
@@ -92,7 +94,7 @@ export class StudyPanel {
     // The runs and the inbox are tabs. The inbox alone has no table.
     const parts = model.get("parts") ?? [];
     this.approvals = new Approvals(store, true);
-    this.table = /** @type {Part} */ ({ el: el("div", { class: "agentnb-study-runs" }, this.arms.el, bar, this.note, this.grid.el), update: () => {} });
+    this.table = /** @type {Part} */ ({ el: el("div", { class: "agentnb-study-runs" }, (this.steps ?? this.arms).el, bar, this.note, this.grid.el), update: () => {} });
     this.tabs = parts.includes("runs") ? new Tabs([["Runs", this.table], ["Inbox", this.approvals]], () => this.turned()) : null;
     if (this.tabs) this.tabs.list.setAttribute("aria-label", "Views of the study");
     const shown = this.tabs ? [this.tabs.el, ...this.tabs.views.map(({ panel }) => panel)] : [el("div", { class: "agentnb-inbox" }, this.approvals.el)];
@@ -133,7 +135,9 @@ export class StudyPanel {
     this.gone.hidden = !store.trouble;
     this.root.classList.toggle("agentnb-gone", store.gone);
     if (news.has("study") || news.has("kernel")) this.showHead();
-    if (news.has("study")) this.arms.update();
+    if (this.steps) {
+      if (news.has("study") || news.has("view")) this.steps.update();
+    } else if (news.has("study")) this.arms.update();
     if (news.has("rows") || news.has("study") || news.has("view")) this.grid.update();
     for (const what of /** @type {News[]} */ (["pending", "tools", "decisions"])) if (news.has(what) || news.has("kernel")) this.approvals.update(what);
     if (news.has("view")) this.approvals.update("pending"); // their rows are measured when they are seen
@@ -154,7 +158,10 @@ export class StudyPanel {
     say(this.word, store.gone ? "kernel gone" : head.words);
     say(this.name, head.name);
     const { arms = [], inputs = [], counts = {} } = head;
-    say(this.about, [`${count(arms.length, "arm")}, ${count(inputs.length, "input")}, ${count(head.repeats ?? 1, "repeat")}`, ...(head.loops ?? [])].join(" · "));
+    const grid = head.steps
+      ? [`${count(arms.length, "step")} of ${head.steps.run}`, count(head.repeats ?? 1, "sample")]
+      : [count(arms.length, "arm"), count(inputs.length, "input"), count(head.repeats ?? 1, "repeat")];
+    say(this.about, [grid.join(", "), ...(head.loops ?? [])].join(" · "));
     const others = ["running", "failed", "interrupted", "cancelled"].filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`);
     say(this.facts, [`${number(counts.done ?? 0)} of ${number(head.runs ?? 0)} done`, ...others, ...(head.seconds ? [duration(head.seconds)] : [])].join(" · "));
     this.asked.hidden = inputs.length !== 1;
@@ -221,6 +228,48 @@ export class StudyPanel {
     });
   }
 
+  /**
+   * Open the run of a resampling, at an event.
+   * @param {number} at
+   */
+  openAt(at) {
+    const { store } = this,
+      name = store.head().steps?.run ?? "";
+    if (store.gone || this.inside) return;
+    say(this.note, "");
+    store.ask({ type: "open", id: "recorded" }, (answer) => {
+      if (!answer.ok) return say(this.note, answer.error);
+      if (this.inside || !this.root.isConnected) return undefined;
+      const inside = (this.inside = this.showInside(answer, { name, about: `the run that is drawn: ${name}` }, this.root, () => this.leave()));
+      // Go there as soon as its events are here.
+      const arrive = () => {
+        if (!inside.store.all[at]) return;
+        unview();
+        inside.store.goTo(at + 1);
+        inside.store.select(inside.store.all[at]);
+      };
+      const unview = inside.store.view(arrive);
+      arrive();
+      return undefined;
+    });
+  }
+
+  /**
+   * Show the samples of a step in the table.
+   * @param {number} at
+   */
+  list(at) {
+    const { runs } = this.store,
+      arm = this.store.head().steps?.steps.findIndex((step) => step.at === at) ?? -1,
+      key = `group ${this.store.head().arms?.[arm]?.name}`;
+    runs.group = "arm";
+    runs.folded.delete(key);
+    this.grid.update();
+    this.grid.go(runs.lines.findIndex((line) => line.key === key));
+    this.grid.show(key);
+    this.grid.grid.focus({ preventScroll: true });
+  }
+
   compare() {
     const { store } = this,
       [left, right] = [...this.grid.picked].map((n) => store.runs.rows[n]);
@@ -247,7 +296,7 @@ export class StudyPanel {
     );
     this.root.append(host);
     this.root.classList.add("agentnb-behind");
-    this.inside = { dispose: () => host.remove() };
+    this.inside = { store, dispose: () => host.remove() };
     compare.update();
     back.focus({ preventScroll: true });
   }
@@ -293,6 +342,7 @@ export class StudyPanel {
     cancelAnimationFrame(this.frame);
     this.inside?.dispose();
     this.approvals.dispose();
+    this.steps?.dispose();
     this.root.remove();
   }
 }

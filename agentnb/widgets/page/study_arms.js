@@ -6,7 +6,7 @@ import { duration, el, number, say, svg } from "./text.js";
 const AXIS_WIDE = 150, // pixels of the axis of the shares
   AXIS_HIGH = 20,
   AXIS_SIDE = 6;
-const percent = (/** @type {number} */ share) => `${Math.round(share * 100)}%`;
+export const percent = (/** @type {number} */ share) => `${Math.round(share * 100)}%`;
 
 export class Arms {
   /** @param {import("./study_store.js").StudyStore} store */
@@ -116,7 +116,7 @@ function axisEnds() {
  * @param {number} low
  * @param {number} high
  */
-function drawnInterval(share, low, high) {
+export function drawnInterval(share, low, high) {
   const x = (/** @type {number} */ of) => (AXIS_SIDE + of * (AXIS_WIDE - 2 * AXIS_SIDE)).toFixed(1),
     middle = AXIS_HIGH / 2;
   return svg(

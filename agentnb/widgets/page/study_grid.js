@@ -154,6 +154,15 @@ export class StudyGrid {
     this.redraw();
   }
 
+  /**
+   * Scroll so that a line is the first that is seen.
+   * @param {string} key
+   */
+  show(key) {
+    this.grid.scrollTop = this.runs.lines.findIndex((line) => line.key === key) * RUN_ROW;
+    this.draw();
+  }
+
   /** @param {import("./study_store.js").StudyLine} line */
   fold(line) {
     if (line.kind !== "group") return;

@@ -37,7 +37,8 @@ export class StudyStore extends Store {
     if (message.type !== "population") return super.receive(message);
     this.alive();
     if (message.after > this.change) return this.sync(); // a batch was lost
-    this.change = Math.max(this.change, message.change);
+    if (message.change <= this.change) return undefined; // it came twice: another page has asked for it
+    this.change = message.change;
     this.runs.put(JSON.parse(message.rows));
     return this.notify("rows");
   }
@@ -147,7 +148,7 @@ export const armOf = ({ arm }, head) => head.arms?.[arm]?.name ?? "run";
  * @param {StudyRow} row
  * @param {StudyHead} head
  */
-export const numberOf = ({ input, repeat }, head) => ((head.inputs?.length ?? 1) > 1 ? `${input}.${repeat}` : String(repeat));
+export const numberOf = ({ input, repeat }, head) => (head.steps ? `\u00b7 ${repeat}` : (head.inputs?.length ?? 1) > 1 ? `${input}.${repeat}` : String(repeat));
 
 /**
  * The name of a run: its arm and its number.
@@ -164,7 +165,7 @@ export const nameOf = (row, head) => `${armOf(row, head)} ${numberOf(row, head)}
 export function groupings(head) {
   const factors = Object.keys(head.factors ?? {});
   return [
-    ["arm", "by arm"],
+    ["arm", head.steps ? "by step" : "by arm"],
     ...(factors.length > 1 ? factors.map((name) => /** @type {[string, string]} */ ([`factor ${name}`, `by ${name}`])) : []),
     ...((head.inputs?.length ?? 0) > 1 ? [/** @type {[string, string]} */ (["input", "by input"])] : []),
     ["outcome", "by outcome"],

@@ -56,7 +56,35 @@ interface StudyHead {
   arms: StudyArm[];
   /** Whether the runs that the store had before were read. */
   read: boolean;
+  /** Of a resampling: the steps of the run that is drawn. */
+  steps?: StepsOfRun;
 }
+
+/** The steps of a resampling (views/steps.py). */
+interface StepsOfRun {
+  run: string;
+  until: string;
+  /** The values whose shares are offered. */
+  values: string[];
+  steps: StepOfRun[];
+}
+
+interface StepOfRun {
+  /** The number of its event in the run. */
+  at: number;
+  name: string;
+  recorded: string;
+  /** How many samples have a value that can be compared, how many have ended without one, and how many have a value. */
+  n: number;
+  failed: number;
+  total: number;
+  flips: ShareOfRuns;
+  /** Of each of the values. */
+  shares: ShareOfRuns[];
+}
+
+/** How many have it, and the bounds of the share. */
+type ShareOfRuns = [number: number, low: number, high: number];
 
 interface StudyArm {
   name: string;

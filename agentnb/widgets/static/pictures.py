@@ -69,6 +69,17 @@ def _n(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
+def share_picture(share: float, low: float, high: float, width: float) -> str:
+    """Return a share as SVG: a bar from 0 to 100 %, with a line for its interval."""
+    x, y = [_n(1 + of * (width - 2)) for of in (low, high)]
+    parts = [
+        f'<path fill="none" stroke="{LINE}" stroke-width="1" d="M1 13.5H{_n(width - 1)}"/>',
+        f'<path fill="{NOW}" fill-opacity=".6" d="M1 3h{_n(share * (width - 2))}v8h{_n(-share * (width - 2))}z"/>',
+        f'<path fill="none" stroke="{LINE}" stroke-width="1.5" d="M{x} 7H{y}M{x} 4v6M{y} 4v6"/>',
+    ]
+    return _svg(width, 15, parts)
+
+
 # -- the strip -------------------------------------------------------------------------------------------------------
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from agentnb.core.errors import printable
-from agentnb.studies import Study
+from agentnb.studies import Resampling, Study
 from agentnb.widgets.static.html import count, line, portable
 from agentnb.widgets.static.panel import STYLE
+from agentnb.widgets.static.pictures import image, share_picture
 from agentnb.widgets.text import duration, one_line, visible
 from agentnb.widgets.views.miniature import CALL, FAILED_CALL, FAILURE, MODEL, QUESTION
-from agentnb.widgets.views.population import Population
+from agentnb.widgets.views.population import Line, Population
+from agentnb.widgets.views.steps import steps_data
 
 ROWS = 30
 """The maximum number of runs that are listed. Those that wait and those that have failed come first."""
@@ -22,6 +24,10 @@ MARKS = 24
 """The maximum number of marks of a run."""
 ARMS = 12
 """The maximum number of arms that are listed."""
+STEPS, SAMPLES = 12, 8
+"""The maximum number of steps of a resampling, and of its samples, that are listed."""
+BAR_WIDE, BAR_STYLE = 120, "vertical-align:middle"
+"""The pixels of the bar of a step, and its style."""
 
 _MARKS = {MODEL: "●", CALL: "■", QUESTION: "◆", FAILURE: "✕", FAILED_CALL: "□"}
 _SIGNS = {"waiting": "◆ ", "failed": "✕ ", "running": "● "}
@@ -50,16 +56,17 @@ def static_study(study: Study, population: Population | None = None, note: str =
     while population.follow():
         pass
     head = population.head()
-    runs = sorted(population.lines, key=lambda one: _FIRST.get(one.run.status, 3))[:ROWS]
+    room = SAMPLES if isinstance(study, Resampling) else ROWS
+    runs = sorted(population.lines, key=lambda one: _FIRST.get(one.run.status, 3))[:room]
     shown = sorted(runs, key=lambda one: (_FIRST.get(one.run.status, 3), one.number))
     took = f" · {duration(head['seconds'])}" if head["seconds"] else ""
     words = " · ".join([line(head["words"], 40), ", ".join(_counts(head["counts"]))])
     parts = [
         f"<div><b>{line(head['name'], 80)}</b> · {words}{took}</div>",
-        f'<div style="opacity:.72">{line(_about(head), 200)}</div>',
+        f'<div style="opacity:.72">{line(_about(study, head), 200)}</div>',
         f'<div style="margin:4px 0">{line(note)}</div>' if note else "",
-        _arms(head),
-        _runs(shown, head),
+        _steps(study) if isinstance(study, Resampling) else _arms(head),
+        _runs(shown, population),
     ]
     if (more := len(population.lines) - len(shown)) > 0:
         parts.append(f'<div style="opacity:.72">and {count(more, "more run")}</div>')
@@ -67,10 +74,14 @@ def static_study(study: Study, population: Population | None = None, note: str =
     return portable(f'<div aria-label="Study">{"".join(parts)}</div>', STYLE)
 
 
-def _about(head: dict[str, Any]) -> str:
+def _about(study: Study, head: dict[str, Any]) -> str:
     inputs = head["inputs"]
+    if isinstance(study, Resampling):
+        grid = f"{count(len(head['arms']), 'step')}, {count(head['repeats'], 'sample')} of each"
+    else:
+        grid = f"{count(len(head['arms']), 'arm')}, {count(len(inputs), 'input')}, {count(head['repeats'], 'repeat')}"
     parts = [
-        f"{count(len(head['arms']), 'arm')}, {count(len(inputs), 'input')}, {count(head['repeats'], 'repeat')}",
+        grid,
         *head["loops"],
         *(inputs if len(inputs) == 1 else []),
     ]
@@ -81,6 +92,22 @@ def _counts(counts: dict[str, int]) -> list[str]:
     words = {"waiting": "waiting for you"}
     order = ("done", "running", "waiting", "failed", "interrupted", "cancelled", "not started")
     return [f"{counts[status]:,} {words.get(status, status)}" for status in order if counts.get(status)]
+
+
+def _steps(drawn: Resampling) -> str:
+    """Return a row for each step of a resampling: the share of its samples that differ from the run, with a bar."""
+    found = steps_data(drawn, drawn.step_sums())
+    rows = []
+    for step in found["steps"][:STEPS]:
+        flips, low, high = step["flips"]
+        share = flips / step["n"] if step["n"] else 0.0
+        words = f"{share:.0%} ({flips} of {step['n']}; {low:.0%} to {high:.0%})" if step["n"] else "no samples yet"
+        bar = image(share_picture(share, low, high, BAR_WIDE), words, BAR_WIDE, BAR_STYLE) if step["n"] else ""
+        rows.append([line(f"{step['name']}, #{step['at']}", 80), bar, line(words, 80), line(step["recorded"], 60)])
+    told = "the run ended with" if found["until"] == "end" else "in the run"
+    more = len(found["steps"]) - STEPS
+    rest = f'<div style="opacity:.72">and {count(more, "more step")}</div>' if more > 0 else ""
+    return _html_table("Steps", ["step", "differs from the run", "", told], rows) + rest
 
 
 def _arms(head: dict[str, Any]) -> str:
@@ -98,7 +125,7 @@ def _arms(head: dict[str, Any]) -> str:
         ]
         for arm in head["arms"][:ARMS]
     ]
-    return _table("Arms", names, rows)
+    return _table("Arms", *_without_empty(names, rows))
 
 
 def _share(share: list[float], ended: int) -> str:
@@ -106,17 +133,15 @@ def _share(share: list[float], ended: int) -> str:
     return f"{number / ended:.0%} ({number:g} of {ended}; {low:.0%} to {high:.0%})" if ended else ""
 
 
-def _runs(lines: list[Any], head: dict[str, Any]) -> str:
-    several = len(head["inputs"]) > 1
+def _runs(lines: list[Line], population: Population) -> str:
     rows = []
     for one in lines:
         kind, words = one.outcome()
         mini = one.mini
         marks = "".join(_MARKS[int(mark[0])] for mark in mini.marks[:MARKS])
-        number = f"{one.run.cell.input_number}.{one.run.repeat}" if several else f"{one.run.repeat}"
         rows.append(
             [
-                f"{head['arms'][one.arm]['name']} {number}",
+                population.name_of(one),
                 f"{_SIGNS.get(kind, '')}{one_line(words, 40)}",
                 marks + ("…" if len(mini.marks) > MARKS else ""),
                 f"{mini.turns:,}" if mini.position else "",
@@ -125,10 +150,22 @@ def _runs(lines: list[Any], head: dict[str, Any]) -> str:
                 duration(mini.waited) if mini.waited else "",
             ]
         )
-    return _table("Runs", ["run", "outcome", "steps", "turns", "calls", "time", "you"], rows)
+    columns = ["run", "outcome", "strip", "turns", "calls", "time", "you"]
+    return _table("Runs", *_without_empty(columns, rows))
+
+
+def _without_empty(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return a table without the columns that have no text in any row."""
+    kept = [number for number in range(len(columns)) if any(row[number] for row in rows)]
+    return [columns[number] for number in kept], [[row[number] for number in kept] for row in rows]
 
 
 def _table(name: str, columns: list[str], rows: list[list[str]]) -> str:
+    return _html_table(name, columns, [[line(cell, 80) for cell in row] for row in rows])
+
+
+def _html_table(name: str, columns: list[str], rows: list[list[str]]) -> str:
+    """Return a table whose cells are HTML."""
     head = "".join(f"<th{_CELL}>{line(column, 80)}{_SPACE}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{line(cell, 80)}{_SPACE}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}{_SPACE}</td>' for cell in row)}</tr>" for row in rows)
     return f'<table aria-label="{name}" style="margin:6px 0;border-collapse:collapse"><tr>{head}</tr>{body}</table>'

@@ -7,7 +7,6 @@ change that made it, so that a page gets the rows that it lacks, and only these.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import threading
 import time
@@ -18,10 +17,12 @@ from typing import Any
 
 from agentnb.core.errors import AgentnbError
 from agentnb.core.json import repair_text
-from agentnb.studies import Study, StudyRun
+from agentnb.studies import Resampling, Study, StudyRun
 from agentnb.widgets.text import on_a_line, one_line
 from agentnb.widgets.views.about import NAME, state_in_words
 from agentnb.widgets.views.miniature import Miniature
+from agentnb.widgets.views.shares import interval
+from agentnb.widgets.views.steps import step_name
 
 OUTCOME = 60
 """Characters of an outcome."""
@@ -31,8 +32,6 @@ INPUTS, INPUT = 200, 400
 """The maximum number of inputs that a page gets, and of characters of each."""
 FOLLOWED_FOR = 0.1
 """The seconds that one `follow` may take, about."""
-Z95 = 1.959964
-"""The quantile of the normal distribution for intervals of 95 %."""
 
 _AT_REST = ("done", "failed", "cancelled", "interrupted")
 _WORDS = {
@@ -70,7 +69,7 @@ class Line:
         if status == "failed":
             return status, one_line(repair_text(self.run.error or "failed"), OUTCOME)
         if status != "done":
-            paused = status == "waiting" and self.run.run is not None and self.run.run.state.paused
+            paused = status == "waiting" and self.run.is_paused
             return status, "paused" if paused else _WORDS.get(status, status)
         reason = str(self.run.stop_reason or self.mini.reason or "completed").replace("_", " ")
         sign, words = state_in_words(reason, 0, self.mini.turns)
@@ -89,7 +88,10 @@ class Population:
         self._lock = threading.RLock()
         arms = list({json.dumps(run.arm): run.arm for run in study.runs}.values())
         self.arms: list[dict[str, Any]] = arms
-        self.arm_names = [arm_name(arm) for arm in arms]
+        if isinstance(study, Resampling):
+            self.arm_names = [f"{step_name(step)}, #{at}" for at, step in study.steps.items()]
+        else:
+            self.arm_names = [arm_name(arm) for arm in arms]
         numbers = {json.dumps(arm): number for number, arm in enumerate(arms)}
         self.lines = [Line(number, run, numbers[json.dumps(run.arm)]) for number, run in enumerate(study.runs)]
         self._has_inputs = any(line.run.cell.input_number for line in self.lines)
@@ -107,14 +109,15 @@ class Population:
         store, told = self.study.store, time.monotonic()
         by_id = {line.run.id: line for line in self.lines if line.run.id is not None}
         try:
-            for recording in store.recordings(tag=f"study:{self.study.name}") if store is not None else ():
+            tag = f"study:{self.study.name}"
+            for recording in store.recordings(tag, outlined=True) if store is not None else ():
                 line = by_id.get(recording.id)
                 if line is None:
                     continue
                 with self._lock:
                     if line.mini.position == 0 and line.run.run is None:
                         line.id = line.run.id
-                        line.mini.follow(recording.events)
+                        line.mini.follow(recording.outlines or recording.events)
                         self._note(line)
                 if each is not None and time.monotonic() - told > FOLLOWED_FOR:
                     told = time.monotonic()
@@ -167,6 +170,8 @@ class Population:
 
     def name_of(self, line: Line) -> str:
         """Return the name of a run as its row has it: its arm and its number."""
+        if isinstance(self.study, Resampling):
+            return f"{self.arm_names[line.arm]} · {line.run.repeat}"
         number = f"{line.run.cell.input_number}.{line.run.repeat}" if self._has_inputs else line.run.repeat
         return f"{self.arm_names[line.arm]} {number}"
 
@@ -244,18 +249,6 @@ def arm_name(arm: Mapping[str, Any]) -> str:
     """Return the short name of an arm: the labels of its factors. Labels that are no words follow their factor."""
     labels = (label if isinstance(label, str) else f"{factor} {label}" for factor, label in arm.items())
     return one_line(repair_text(" · ".join(labels)), NAME) or "all runs"
-
-
-def interval(successes: int, number: int) -> tuple[float, float]:
-    """Return the bounds of a share of 95 % confidence, by Wilson's method."""
-    if not number:
-        return 0.0, 1.0
-    share, square = successes / number, Z95 * Z95
-    middle = share + square / (2 * number)
-    spread = Z95 * math.sqrt(share * (1 - share) / number + square / (4 * number * number))
-    whole = 1 + square / number
-    low, high = (middle - spread) / whole, (middle + spread) / whole
-    return round(max(0.0, low), 4), round(min(1.0, high), 4)
 
 
 def _offered(texts: Any) -> list[str]:
