@@ -73,6 +73,10 @@ class DrivingElsewhere(Driving):
         """Decide about each item in the store, and return the error of each, or None."""
         return self._inbox.decide_each([item for _, item in items], method, arguments)
 
+    def resume(self, runs: Sequence[StudyRun]) -> int:
+        """Return 0: only the process that drives a run can resume it."""
+        return 0
+
     def follow(self, changed: WeakMethod[Callable[[], object]]) -> None:
         """Call `changed` when the runs in the store have changed, from a thread."""
         with self._lock:
