@@ -12,7 +12,7 @@ are sent the thinking before the call. So an unsigned block of thinking ends wit
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,12 @@ class MessageReader:
     def _read_event(self, payload: Mapping[str, Any]) -> list[Chunk]:
         match payload.get("type"):
             case "message_start":
-                self._read_response(_mapping(payload.get("message")))
+                # A call that code in the server's container has made comes here, whole.
+                message = _mapping(payload.get("message"))
+                self._read_response(message)
+                self._reason = _string(message.get("stop_reason")) or self._reason
+                content = message.get("content")
+                return self._read_blocks(content) if isinstance(content, list) else []
             case "content_block_start":
                 return self._open_block(payload.get("index"), _mapping(payload.get("content_block")))
             case "content_block_delta":
@@ -123,15 +128,18 @@ class MessageReader:
                 self._keep_details(payload)
                 self._reason, self._done = _string(payload.get("stop_reason")), True
                 content = payload.get("content")
-                blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-                return [
-                    chunk
-                    for number, block in enumerate(blocks)
-                    for chunk in (*self._open_block(number, _mapping(block)), *self._close_block(number))
-                ]
+                return self._read_blocks(content if isinstance(content, list) else [{"type": "text", "text": content}])
             case _:
                 pass
         return []
+
+    def _read_blocks(self, blocks: Sequence[object]) -> list[Chunk]:
+        """Read blocks that come whole."""
+        return [
+            chunk
+            for number, block in enumerate(blocks)
+            for chunk in (*self._open_block(number, _mapping(block)), *self._close_block(number))
+        ]
 
     def _read_response(self, message: Mapping[str, Any]) -> None:
         # Counts grow during an answer: a 0 after a count comes from a proxy that does not know the count.
