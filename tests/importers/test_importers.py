@@ -891,7 +891,7 @@ def test_a_folder_and_a_pattern_are_read_without_the_files_that_cannot_be(tmp_pa
     written(tmp_path, "Claude Code")
     assert set(calls(str(tmp_path / "*.json*"))["run"]) == {"trajectory", "session"}
     (tmp_path / "notes.txt").write_text("no recording")
-    with pytest.raises(StorageError, match="is a folder. The tables of agentnb.analysis and Store.add read"):
+    with pytest.raises(StorageError, match=r"is a folder\. The tables of agentnb.analysis and Store.add read"):
         agentnb.replay(tmp_path)
     with pytest.warns(RuntimeWarning, match=r"notes\.txt is left out: it is not a snapshot"):
         assert len(calls(tmp_path)) == 2
