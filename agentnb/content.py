@@ -134,11 +134,18 @@ class Audio(Part):
         raise UsageError("Sound must be a part of the message: Audio.from_file(path).")
 
 
+_ROLES = ("user", "system", "developer", "assistant")
+
+
 def message(*parts: str | Part, role: str = "user") -> dict[str, Any]:
     """Return a message with these texts and parts, in their order, for `start`, `steer` and `follow_up`.
 
-    Raises UsageError if a part is neither a text nor a part.
+    Raises UsageError if a part is neither a text nor a part, if there is none, or if no model knows the role.
     """
+    if role not in _ROLES:
+        raise UsageError(f"The role of a message is one of {', '.join(_ROLES)}, not {role!r:.80}.")
+    if not parts:
+        raise UsageError('A message has at least one part: message("What does the plot show?", plot).')
     content = []
     for part in parts:
         if isinstance(part, str):

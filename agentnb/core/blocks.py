@@ -169,6 +169,17 @@ _BLOCKS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
 }
 
 
+def attached_blocks(data: Any) -> list[dict[str, Any]] | None:
+    """Return the content blocks of JSON data with a picture, a document or a sound; None for any other data.
+
+    data: one block, or a list of blocks and texts.
+    """
+    blocks = blocks_in(data if isinstance(data, list) else [data])
+    if blocks is None or all(block["type"] in ("text", "search_result") for block in blocks):
+        return None
+    return blocks
+
+
 def blocks_in(result: Any) -> list[dict[str, Any]] | None:
     """Return the content blocks of a list, which may have plain texts between them; None if the list is data.
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel
 from pydantic_core import core_schema, to_json
 
+from agentnb.core.blocks import attached_blocks
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.frozen import FrozenDict
 from agentnb.core.json import parse_arguments, to_plain
@@ -316,7 +317,7 @@ def to_message(value: Any) -> Message:
     if isinstance(found.get("tool_calls"), (list, tuple)):
         found["tool_calls"] = [_read_call(call) for call in found["tool_calls"]]
     if isinstance(found.get("content"), (list, tuple)):
-        found["content"] = [_fields_of(block) if hasattr(block, "type") else block for block in found["content"]]
+        found["content"] = [_block_of(block) for block in found["content"]]
     try:
         return Message.of(to_plain(found))  # a copy: a later change of the dict does not reach the run
     except InvalidArguments as error:
@@ -335,6 +336,12 @@ def is_message_object(value: Any) -> bool:
 def plain_message(value: Any) -> Any:
     """Return a message object as a message; any other value unchanged."""
     return to_message(value) if is_message_object(value) else value
+
+
+def _block_of(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"type": "text", "text": value}
+    return _fields_of(value) if hasattr(value, "type") else value
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
@@ -371,7 +378,8 @@ def _read_call(call: Any) -> Any:
 
 def to_sent_message(value: Any) -> Message:
     """Return a message that a user or code sends to a run. Raises UsageError for a tool call or a tool result."""
-    message = to_message(value)
+    blocks = attached_blocks(value)
+    message = to_message({"role": "user", "content": blocks} if blocks is not None else value)
     if message.role == "tool" or message.tool_calls:
         raise UsageError("Tool calls and tool results cannot be sent as user messages. Send their content as text.")
     return message
@@ -389,7 +397,13 @@ def to_messages(value: Any) -> list[Message]:
 
 
 def input_messages(input: Any) -> list[Message]:
-    """Return the recorded input of a run as messages. An object or a list without messages becomes JSON text."""
+    """Return the recorded input of a run as messages.
+
+    A picture, a document or a sound, or a list of these and of texts, becomes one message. Any other object or list
+    without messages becomes JSON text.
+    """
+    if (blocks := attached_blocks(input)) is not None:
+        return [Message(role="user", content=blocks)]
     items = input if isinstance(input, list) else [input] if isinstance(input, dict) else []
     if all(isinstance(item, str) or (isinstance(item, dict) and item.keys() & {"role", "content"}) for item in items):
         return to_messages(input)

@@ -127,12 +127,18 @@ class Known:
 
     def __init__(self) -> None:
         self._times: Counter[str] = Counter()
+        self._sent: Sequence[Any] = ()  # the latest request, and how often it has each message
+        self._sent_times: Counter[str] = Counter()
 
     def new(self, messages: Sequence[Any]) -> list[Mapping[str, Any]]:
         """Return the messages of a request that are new, and note them."""
-        times: Counter[str] = Counter()
+        # Most requests repeat the whole request before them. Only what follows it is looked at then.
+        times, fresh = self._sent_times, messages[len(self._sent) :]
+        if messages[: len(self._sent)] != self._sent:
+            times, fresh = Counter(), messages
+        self._sent, self._sent_times = messages, times
         found: list[Mapping[str, Any]] = []
-        for message in messages:
+        for message in fresh:
             if isinstance(message, Mapping):
                 key = _key(message)
                 times[key] += 1

@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -24,7 +23,7 @@ from agentnb.core.events import Decision, Event
 from agentnb.core.json import to_json_data
 from agentnb.importers.content import content_of, openai_answer
 from agentnb.importers.conversation import Known, said, sent, usage_of
-from agentnb.importers.source import ForeignFile, decode
+from agentnb.importers.source import MOST, ForeignFile, decode
 from agentnb.importers.writer import Writer, error_of, seconds
 
 name = "Inspect"
@@ -32,8 +31,6 @@ name = "Inspect"
 ZSTD = 93
 VERSION = 3
 """The latest version of the format that is read."""
-MOST = 2_000_000_000
-"""The maximum number of bytes of a log's content."""
 _DECISIONS: dict[str, Decision] = {"approve": "approve", "modify": "edit", "reject": "reject", "terminate": "reject"}
 _STRUCTURE = frozenset({"span_begin", "span_end", "step", "sample_init", "sample_limit"})
 """Types of events that only order the others, or repeat the sample's input or its end."""
@@ -104,7 +101,7 @@ def _member(file: ForeignFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo
         return decode(data)
     except UsageError:
         raise
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError, struct.error) as error:
+    except Exception as error:  # each compression has its own errors
         file.damaged(f"{member.filename}: {error}", "damaged samples")
         return None
 
@@ -121,11 +118,13 @@ def _zstd(file: ForeignFile, member: zipfile.ZipInfo) -> bytes:
             continue
         try:
             if library == "zstandard":
-                data: bytes = module.ZstdDecompressor().decompressobj().decompress(compressed)
+                data: bytes = module.ZstdDecompressor().stream_reader(compressed).read(member.file_size + 1)
             else:
-                data = module.decompress(compressed)
+                data = module.ZstdDecompressor().decompress(compressed, max_length=member.file_size + 1)
         except Exception as error:  # each library has its own class of errors
             raise ValueError(f"its compression is damaged: {error}") from error
+        if len(data) > member.file_size:
+            raise ValueError("its content is larger than the archive says")
         return data
     raise UsageError(f"{file.path} is compressed with Zstandard. Install a library for it: pip install zstandard.")
 
@@ -189,7 +188,7 @@ class _Sample:
             self.attachments |= transcript["content"] if isinstance(transcript.get("content"), Mapping) else {}
         self.events_of_sample: list[Any] = events if isinstance(events, list) else []
         shared = data.get("messages") if isinstance(data, Mapping) else sample.get("message_pool")
-        self.shared: list[Any] = shared if isinstance(shared, list) else []
+        self.shared = [self.resolved(one) for one in shared] if isinstance(shared, list) else []
 
     def resolved(self, value: Any, depth: int = 0) -> Any:
         """Return the value with its attachments in their places."""
@@ -206,12 +205,11 @@ class _Sample:
     def inputs(self, event: Mapping[str, Any]) -> list[Any]:
         """Return the messages that a request sent."""
         given = event.get("input")
-        messages = list(given) if isinstance(given, list) else []
+        messages = [self.resolved(one) for one in given] if isinstance(given, list) else []
         for ref in event.get("input_refs") or ():
             if isinstance(ref, list) and len(ref) == 2 and all(isinstance(one, int) for one in ref):
                 messages += self.shared[ref[0] : ref[1]]
-        found: list[Any] = self.resolved(messages)
-        return found
+        return messages
 
     def events(self, events: Sequence[Any], writer: Writer) -> Iterator[Event]:
         """Yield the events of one loop. The events in the span of a tool are those of a nested loop."""

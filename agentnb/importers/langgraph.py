@@ -73,6 +73,7 @@ def _stored(file: ForeignFile) -> dict[str, list[State]]:
     try:
         # Of a database with a write-ahead log, only the file is read: these bytes say that it needs no log.
         database.deserialize(file.data[:18] + b"\1\1" + file.data[20:])
+        _guard(file, database)
         rows = database.execute(
             "SELECT thread_id, checkpoint_ns, checkpoint_id, type, checkpoint FROM checkpoints ORDER BY checkpoint_id"
         ).fetchall()
@@ -102,6 +103,18 @@ def _stored(file: ForeignFile) -> dict[str, list[State]]:
             state = {"values": checkpoint["channel_values"], "created_at": checkpoint.get("ts"), "interrupts": flat}
             threads.setdefault(str(thread), []).append({**state, "resumed": own.get("__resume__", [])})
     return threads
+
+
+def _guard(file: ForeignFile, database: sqlite3.Connection) -> None:
+    """Refuse a database whose tables are something else: a view runs code of the file. Bound what a query may do."""
+    database.execute("PRAGMA trusted_schema = OFF")
+    database.execute("PRAGMA cell_size_check = ON")
+    kinds = database.execute("SELECT type, name, sql FROM sqlite_master WHERE name IN ('checkpoints', 'writes')")
+    for kind, table, sql in kinds.fetchall():
+        if kind != "table" or not str(sql).upper().startswith("CREATE TABLE") or " GENERATED " in str(sql).upper():
+            raise file.refused(f"{table} is not a plain table of a checkpointer.")
+    left = iter(range(10_000 + len(file.data)))
+    database.set_progress_handler(lambda: next(left, None) is None, 1000)
 
 
 def _decoded(file: ForeignFile, kind: Any, value: Any, place: str) -> Any:

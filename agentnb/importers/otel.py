@@ -1,7 +1,9 @@
 """OpenTelemetry: spans of the GenAI conventions, as OTLP JSON or as a list of spans; one recording for each trace.
 
 A span of a chat is a request, a span of a tool its call. Requests inside the span of a tool are those of a sub-agent.
-Requests repeat the messages of earlier ones: only those that are new become events.
+Requests repeat the messages of earlier ones: only those that are new become events. A tool that no known answer has
+called is a call of the loop itself. The attributes of OpenInference, and those of Google's ADK before it had the
+conventions, are read as attributes of the conventions.
 """
 
 from __future__ import annotations
@@ -32,6 +34,24 @@ _USAGE = {
     "gen_ai.usage.cache_creation.input_tokens": "cache_write_tokens",
     "operation.cost": "cost",
 }
+_STRUCTURE = frozenset({"invoke_agent", "create_agent", "invoke_workflow", "unknown"})
+"""Operations whose spans only order the others."""
+_OPEN_INFERENCE = {
+    "llm.model_name": "gen_ai.request.model",
+    "llm.provider": "gen_ai.provider.name",
+    "llm.token_count.prompt": "gen_ai.usage.input_tokens",
+    "llm.token_count.completion": "gen_ai.usage.output_tokens",
+    "tool.name": "gen_ai.tool.name",
+    "tool_call.id": "gen_ai.tool.call.id",
+    "output.value": "gen_ai.tool.call.result",
+    "input.value": "gen_ai.tool.call.arguments",
+}
+_KINDS = {"LLM": "chat", "TOOL": "execute_tool", "AGENT": "invoke_agent", "CHAIN": "unknown"}
+_INDEXED = re.compile(
+    r"llm\.(input|output)_messages\.(\d{1,6})\.message\."
+    r"(?:(role|content|tool_call_id)|contents\.(\d{1,6})\.message_content\.text"
+    r"|tool_calls\.(\d{1,6})\.tool_call\.(id|function\.name|function\.arguments))"
+)
 _PROMPT = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,6})\.(role|content)")
 
 
@@ -57,7 +77,7 @@ class _Span:
 
 def recognises(file: ForeignFile) -> bool:
     """Return True for spans that have attributes of the GenAI conventions."""
-    if b"gen_ai." not in file.data:
+    if b"gen_ai." not in file.data and b"openinference.span.kind" not in file.data:
         return False
     value = file.document if file.document is not None else file.first
     first = value[0] if isinstance(value, list) and value else value
@@ -118,6 +138,10 @@ def _span(file: ForeignFile, given: Mapping[str, Any]) -> _Span:
     own = given.get("context")
     context: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
     values = _attributes(given)
+    if "openinference.span.kind" in values:
+        values = _of_open_inference(values)
+    elif str(values.get("gcp.vertex.agent.llm_request") or "{}") != "{}":
+        values = _of_adk(values)
     own_status = given.get("status")
     status: Mapping[str, Any] = own_status if isinstance(own_status, Mapping) else {}
     is_error = status.get("code") in (2, "STATUS_CODE_ERROR") or status.get("status_code") == "ERROR"
@@ -182,7 +206,7 @@ class _Trace:
         for span in self.spans:
             if span.kind in ("chat", "execute_tool"):
                 self.inside[self._tool_around(span)].append(span)
-            elif span.kind not in ("invoke_agent", "create_agent"):
+            elif span.kind not in _STRUCTURE:
                 self.file.lost["spans of other kinds"] += 1
         agents = (span for span in self.spans if span.kind == "invoke_agent" and span.parent not in self.by_id)
         agent = next(agents, None)
@@ -220,13 +244,16 @@ class _Trace:
     def _loop(self, tool: str, writer: Writer) -> Iterator[Event]:
         """Yield the events of the loop in a tool's span; "" for the outermost."""
         known = Known()
-        for span in self.inside.pop(tool, []):
+        spans = self.inside.pop(tool, [])
+        for span, following in zip(spans, [*spans[1:], None], strict=True):
             if span.kind == "chat":
-                yield from self._chat(span, writer, known)
+                # The span of a request may last until its calls have ended: then the time of its answer is unknown.
+                is_longer = following is not None and following.kind != "chat" and following.start < span.end
+                yield from self._chat(span, writer, known, 0.0 if is_longer else span.end)
             else:
                 yield from self._tool(span, writer)
 
-    def _chat(self, span: _Span, writer: Writer, known: Known) -> Iterator[Event]:
+    def _chat(self, span: _Span, writer: Writer, known: Known, answered: float) -> Iterator[Event]:
         messages, answers = _messages(span)
         yield from sent(self.file, messages, writer, known)
         asked = span.values.get("gen_ai.request.model")
@@ -254,23 +281,108 @@ class _Trace:
         wanted = ("temperature", "top_p", "max_tokens", "seed")
         options = {key: span.values.get(f"gen_ai.request.{key}") for key in wanted}
         answer.options = {key: value for key, value in options.items() if value is not None}
-        yield from writer.answer(answer, span.end, span.start)
+        yield from writer.answer(answer, answered, span.start)
 
     def _tool(self, span: _Span, writer: Writer) -> Iterator[Event]:
         id, called = str(span.values.get("gen_ai.tool.call.id") or ""), str(span.values.get("gen_ai.tool.name") or "")
         if not writer.is_open(id):
             id = next((one for one in writer.open_calls if writer.name_of(one) == called), id)
+        if not writer.is_open(id):
+            id = span.id
+            names = ("gen_ai.tool.call.arguments", "tool_arguments", "gcp.vertex.agent.tool_call_args")
+            arguments = next((_plain(span.values[key]) for key in names if key in span.values), None)
+            yield from writer.own_call(id, called or span.name, arguments, span.start)
         if span.id in self.inside and writer.is_open(id):
             yield from writer.begin(id, span.start)
             nested = writer.nested(id, called)
             if nested is not None:
                 yield from self._loop(span.id, nested)
                 yield from nested.end("completed", span.end)
-        keys = ("gen_ai.tool.call.result", "tool_response", "gen_ai.tool.output")
+        keys = ("gen_ai.tool.call.result", "tool_response", "gen_ai.tool.output", "gcp.vertex.agent.tool_response")
         result = next((_plain(span.values[key]) for key in keys if key in span.values), None)
         error = error_of(str(span.values.get("error.type") or "ToolError"), span.error) if span.error else None
         value = result if result is not None or error is None else span.error
         yield from writer.result(id, value, span.end, started=span.start, is_error=bool(error), error=error)
+
+
+def _of_open_inference(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a span of OpenInference as attributes of the conventions."""
+    values = {_OPEN_INFERENCE.get(key, key): value for key, value in given.items()}
+    values["gen_ai.operation.name"] = _KINDS.get(
+        str(given["openinference.span.kind"]), given["openinference.span.kind"]
+    )
+    messages: dict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
+    for key in sorted(given, key=_by_numbers):
+        if (found := _INDEXED.fullmatch(key)) is None:
+            continue
+        side, number, field, part, call, of_call = found.groups()
+        message = messages[side, int(number)]
+        if field:
+            message[field] = given[key]
+        elif part:
+            message["content"] = f"{message.get('content', '')}{given[key]}"
+        else:
+            calls = message.setdefault("calls", {})
+            calls.setdefault(int(call), {})[of_call.removeprefix("function.")] = given[key]
+    for side in ("input", "output"):
+        told = [message for (of, _), message in sorted(messages.items()) if of == side]
+        for message in told:
+            if calls := message.pop("calls", None):
+                message["tool_calls"] = [one for _, one in sorted(calls.items())]
+        if told:
+            values[f"gen_ai.{side}.messages"] = told
+    return values
+
+
+def _by_numbers(key: str) -> list[tuple[bool, int, str]]:
+    """Return what orders keys with numbers in them as the numbers do."""
+    parts = key.split(".")
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def _of_adk(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a request of ADK as attributes of the conventions: it has the contents of Gemini."""
+    request, response = (
+        _plain(given.get("gcp.vertex.agent.llm_request")),
+        _plain(given.get("gcp.vertex.agent.llm_response")),
+    )
+    request = request if isinstance(request, Mapping) else {}
+    response = response if isinstance(response, Mapping) else {}
+    config, usage = request.get("config"), response.get("usage_metadata")
+    system = config.get("system_instruction") if isinstance(config, Mapping) else None
+    inputs: list[Any] = [{"role": "system", "content": system}] if isinstance(system, str) and system else []
+    inputs += [_of_gemini(content) for content in _list(request, "contents")]
+    counts = usage if isinstance(usage, Mapping) else {}
+    return {
+        **given,
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": given.get("gen_ai.request.model") or request.get("model"),
+        "gen_ai.usage.input_tokens": counts.get("prompt_token_count"),
+        "gen_ai.usage.output_tokens": counts.get("candidates_token_count"),
+        "gen_ai.input.messages": inputs,
+        "gen_ai.output.messages": [_of_gemini(response["content"])] if response.get("content") else [],
+    }
+
+
+def _of_gemini(content: Any) -> dict[str, Any]:
+    """Return a content of Gemini as a message of the conventions."""
+    parts: list[dict[str, Any]] = []
+    for part in _list(content, "parts"):
+        call, response = (
+            part.get(key) if isinstance(part, Mapping) else None for key in ("function_call", "function_response")
+        )
+        if isinstance(call, Mapping):
+            id = call.get("id") or call.get("name")
+            parts.append({"type": "tool_call", "id": id, "name": call.get("name"), "arguments": call.get("args")})
+        elif isinstance(response, Mapping):
+            id = response.get("id") or response.get("name")
+            parts.append({"type": "tool_call_response", "id": id, "response": response.get("response")})
+        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            parts.append({"type": "reasoning" if part.get("thought") else "text", "content": part["text"]})
+        else:
+            parts.append({"type": "other", "content": part})
+    role = content.get("role") if isinstance(content, Mapping) else None
+    return {"role": "assistant" if role == "model" else "user", "parts": parts}
 
 
 def _messages(span: _Span) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:

@@ -7,6 +7,7 @@ the same file to recognise it. Nothing in the content is executed, and no path o
 from __future__ import annotations
 
 import io
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -22,13 +23,19 @@ from agentnb.core.json import repair_texts
 _HEAD = 64_000
 """The maximum length of the first line of a file of JSON lines; a longer one is decoded only if it is asked for."""
 _BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP = b"\x1f\x8b\x08"
+MOST = 2_000_000_000
+"""The maximum number of bytes of the content of a compressed file."""
 
 
 class ForeignFile:
     """The content of a file. `lost` counts, by kind, what the format could not carry into events.
 
-    path: where the content comes from; used in messages. data: the content. in_folder: returns the names and the
-    contents of the files in the same folder whose names match a pattern.
+    path: where the content comes from; used in messages. data: the content; it may be compressed with gzip, or text in
+    UTF-16. in_folder: returns the names and the contents of the files in the same folder whose names match a pattern.
+
+    Raises RecordingCorrupt if the compression is damaged, or its content is too large.
     """
 
     def __init__(
@@ -38,6 +45,10 @@ class ForeignFile:
         in_folder: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: [],
     ) -> None:
         self.path = path
+        if data.startswith(_GZIP):
+            data = self._unpacked(data)
+        if data.startswith(_UTF_16):  # as some shells write the output of a command
+            data = data.decode("utf-16", "replace").encode()
         self.data = data.removeprefix(_BOM)
         self.in_folder = in_folder
         self._losts: list[Counter[str]] = [Counter()]
@@ -46,6 +57,17 @@ class ForeignFile:
         """True for server-sent events: each line of `data:` is a line of the file."""
         self.damage: list[str] = []
         """The places that could not be read, for the warning."""
+
+    def _unpacked(self, data: bytes) -> bytes:
+        """Return the content of a file that is compressed with gzip."""
+        stream = zlib.decompressobj(31)
+        try:
+            unpacked = stream.decompress(data, MOST)
+        except zlib.error as error:
+            raise self.refused(f"its compression is damaged: {error}.") from error
+        if stream.unconsumed_tail:
+            raise self.refused(f"its content has more than {MOST:,} bytes.")
+        return unpacked
 
     @property
     def lost(self) -> Counter[str]:
@@ -80,7 +102,13 @@ class ForeignFile:
         try:
             return decode(line)
         except ValueError:
+            pass
+        if self.document is not None or len(line) < _HEAD // 2:
             return self.document
+        try:  # a long first line
+            return decode(self.data.lstrip().split(b"\n", 1)[0])
+        except ValueError:
+            return None
 
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Yield the JSON value of each line with the line's number. A damaged line is counted and left out."""

@@ -12,7 +12,7 @@ are sent the thinking before the call. So an unsigned block of thinking ends wit
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,12 @@ class MessageReader:
     def _read_event(self, payload: Mapping[str, Any]) -> list[Chunk]:
         match payload.get("type"):
             case "message_start":
-                self._read_response(_mapping(payload.get("message")))
+                # A call that code in the server's container has made comes here, whole.
+                message = _mapping(payload.get("message"))
+                self._read_response(message)
+                self._reason = _string(message.get("stop_reason")) or self._reason
+                content = message.get("content")
+                return self._read_blocks(content) if isinstance(content, list) else []
             case "content_block_start":
                 return self._open_block(payload.get("index"), _mapping(payload.get("content_block")))
             case "content_block_delta":
@@ -123,15 +128,18 @@ class MessageReader:
                 self._keep_details(payload)
                 self._reason, self._done = _string(payload.get("stop_reason")), True
                 content = payload.get("content")
-                blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-                return [
-                    chunk
-                    for number, block in enumerate(blocks)
-                    for chunk in (*self._open_block(number, _mapping(block)), *self._close_block(number))
-                ]
+                return self._read_blocks(content if isinstance(content, list) else [{"type": "text", "text": content}])
             case _:
                 pass
         return []
+
+    def _read_blocks(self, blocks: Sequence[object]) -> list[Chunk]:
+        """Read blocks that come whole."""
+        return [
+            chunk
+            for number, block in enumerate(blocks)
+            for chunk in (*self._open_block(number, _mapping(block)), *self._close_block(number))
+        ]
 
     def _read_response(self, message: Mapping[str, Any]) -> None:
         # Counts grow during an answer: a 0 after a count comes from a proxy that does not know the count.
@@ -277,12 +285,17 @@ class MessageReader:
         )
 
 
+_COUNTED_APART = ("compaction", "advisor_message")
+"""Parts of an answer whose tokens are not in the counts of the whole."""
+
+
 def _with_iterations(usage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a usage with the sums of its iterations: the counts of the usage itself are without a compaction."""
+    """Return a usage with the tokens of a compaction and of an adviser, which only its list of iterations has."""
     iterations = usage.get("iterations")
-    parts = [part for part in iterations if isinstance(part, Mapping)] if isinstance(iterations, list) else []
-    names = [name for name in usage if name.endswith("_tokens")] if len(parts) > 1 else []
-    sums = {name: sum(token_count(part.get(name)) or 0 for part in parts) for name in names}
+    parts = [_mapping(part) for part in iterations] if isinstance(iterations, list) else []
+    apart = [part for part in parts if part.get("type") in _COUNTED_APART]
+    names = [name for name in usage if name.endswith("_tokens")] if apart else []
+    sums = {name: sum(token_count(part.get(name)) or 0 for part in (usage, *apart)) for name in names}
     return {**usage, **sums}
 
 

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import ModelProtocolError
+from agentnb.core.errors import ModelProtocolError, UsageError
 from agentnb.core.json import parse_arguments
 from agentnb.llms import errors
 from agentnb.llms.reader import DONE, ObjectText, is_data, money, stop_reason, text_chunks, token_count, usage_chunk
@@ -81,6 +81,7 @@ class ChatCompletionReader:
         self._last_unknown: Mapping[str, Any] | None = None  # an event without choices and usage
         self._came_in_deltas = False
         self._begun = False
+        self._is_whole = False
         self._done = False
         self._has_final_usage = False
 
@@ -116,7 +117,8 @@ class ChatCompletionReader:
             return []
         self._begun = self._begun or bool(choices)
         self._has_final_usage = self._begun and isinstance(usage, Mapping) and not choices
-        self._done = self._done or event.event == WHOLE
+        self._is_whole = event.event == WHOLE
+        self._done = self._done or self._is_whole
         return [chunk for choice in choices if isinstance(choice, Mapping) for chunk in self._read_choice(choice)]
 
     def is_done(self) -> bool:
@@ -199,13 +201,15 @@ class ChatCompletionReader:
                 if isinstance(piece, list):
                     known.setdefault(name, []).extend(piece)
 
+        message = choice.get("message")
+        if self._is_whole and isinstance(message, Mapping):  # Perplexity adds an empty delta
+            return self._read_delta(message)
         if isinstance(delta := choice.get("delta"), Mapping):
             chunks = self._read_delta(delta)
             self._came_in_deltas = self._has_text or bool(self._calls)
             return chunks
         if self._came_in_deltas:  # some servers end with a copy of the whole answer
             return []
-        message = choice.get("message")
         return self._read_delta(message if isinstance(message, Mapping) else {"content": choice.get("text")})
 
     def _read_delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
@@ -253,6 +257,12 @@ class ChatCompletionReader:
             legacy = delta.get("function_call")
             fragments = [{"function": legacy}] if isinstance(legacy, Mapping) else []
         for position, fragment in enumerate(one for one in fragments if isinstance(one, Mapping)):
+            if fragment.get("type") == "custom":
+                called = _mapping(fragment.get("custom")).get("name")
+                raise UsageError(
+                    f"The model has made a call of the custom tool {called}, which chat completions have no results for"
+                    ' that agentnb knows. OpenAI(..., api="responses") has custom tools.'
+                )
             chunks += self._calls.read(fragment, position)
         return chunks
 
@@ -514,6 +524,10 @@ class ToolCallPieces:
         if name and not text.strip():
             call.next_name = name
         return text.lstrip().startswith("{")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _string(value: object) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
+from agentnb.core.blocks import attached_blocks
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, RunEnd, RunStart, Withdrawn
 from agentnb.core.messages import Message, is_message_object, to_sent_message
@@ -51,10 +52,12 @@ class Mailbox:
 
     def queue_if_open(self, queue: Queue, message: Any) -> bool:
         """Put a message into one of the queues. Returns False if the run has ended."""
-        if not (isinstance(message, (str, Mapping)) or is_message_object(message)):
+        data = input_as_json(message)
+        is_message = isinstance(message, (str, Mapping)) or is_message_object(message)
+        if not is_message and attached_blocks(data) is None:
             raise UsageError(f"A message to a run must be a string or a message, not {shown(message)}.")
         _check_queue(queue)
-        said = to_sent_message(input_as_json(message))
+        said = to_sent_message(data)
         with self._journal.saying():
             if self.over:
                 return False

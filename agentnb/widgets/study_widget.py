@@ -93,6 +93,7 @@ class StudyPanel(anywidget.AnyWidget):
         self._own_layout = self.layout  # ipywidgets leaves it open when the widget is closed
         comms.opened(self.model_id, f"study {study.name}")
         self._answers: dict[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {
+            "control": ("done", self._drive),
             "open": ("open", self._open),
             "compare": ("compare", self._compare),
             "decision": ("decided", self._decide),
@@ -200,6 +201,14 @@ class StudyPanel(anywidget.AnyWidget):
         self.send(answer_to(name, message, act, f"the study {self.of.name}"))
         self._due = 0.0
         self._wake()
+
+    def _drive(self, message: Message) -> dict[str, Any]:
+        """Start the study, continue it, or cancel it."""
+        if message.get("action") == "Cancel":
+            self.of.cancel("cancelled in the panel")
+        else:
+            self.of.start()
+        return {}
 
     def _run(self, number: Any) -> StudyRun:
         try:

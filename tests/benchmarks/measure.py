@@ -6,6 +6,7 @@ import asyncio
 import gc
 import selectors
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -101,4 +102,9 @@ def own_heap() -> Iterator[None]:
 def report(what: str, ratio: float, aim: float, detail: str = "") -> None:
     """One line: what was measured, the ratio, and the ratio aimed at."""
     verdict = "ok" if ratio <= aim else "over"
-    print(f"{what:58} {ratio:6.2f}   aim {aim:5.2f}   {verdict:4}   {detail}")
+    tell(f"{what:58} {ratio:6.2f}   aim {aim:5.2f}   {verdict:4}   {detail}")
+
+
+def tell(line: str) -> None:
+    """Print a line to the standard error, which is also seen of a test that another process of pytest runs."""
+    print(line, file=sys.stderr, flush=True)

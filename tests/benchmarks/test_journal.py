@@ -10,7 +10,7 @@ import pytest
 import agentnb
 from agentnb.store.sqlite import LOG_BYTES, PAGE_BYTES
 from tests.benchmarks.bare import CallStarted, bare_loop
-from tests.benchmarks.measure import Contender, least_seconds, report
+from tests.benchmarks.measure import Contender, least_seconds, report, tell
 from tests.benchmarks.models import Calling
 
 ITERATIONS = 1000
@@ -74,7 +74,7 @@ def test_the_whole_loop_with_its_journal_on_disk(iterations: int, rounds: int, t
     with capsys.disabled():
         detail = f"{least['kept'] / iterations * 1e6:.0f} µs beside {least['bare'] / iterations * 1e6:.0f} µs"
         report(f"iteration with its journal on disk, {iterations} of them", ratio, 5, detail)
-        print(f"{'  the bare loop with such a commit of its own':58} {least['committing'] / least['bare']:6.2f}")
+        tell(f"{'  the bare loop with such a commit of its own':58} {least['committing'] / least['bare']:6.2f}")
     assert ratio < 16
 
 

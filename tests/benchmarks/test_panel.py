@@ -10,6 +10,7 @@ from tests.benchmarks.panel_stream import measure_in
 
 
 @pytest.mark.browser
+@pytest.mark.sampled(1000)  # takes ten seconds, and each push has the same number of events in JupyterLab
 def test_twenty_thousand_events_into_an_open_panel(capsys) -> None:
     with sync_playwright() as playwright:
         figures = measure_in(playwright, events=20_000, rate=2000, view="Events")

@@ -1,4 +1,4 @@
-"""A recording of a hundred thousand events: opened, gone about in, searched, compared; and a policy tried on many."""
+"""A long recording is opened, gone about in, searched, compared; and a policy is tried on many decisions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from agentnb import Store, replay
 from agentnb.analysis import backtest, calls, diff
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, RunStart, ToolCall
 from agentnb.core.evolve import fold
-from tests.benchmarks.measure import own_heap, report
+from tests.benchmarks.measure import own_heap, report, tell
 from tests.benchmarks.models import Calling
 from tests.worlds import output_of
 
 pytestmark = pytest.mark.alone
 T = TypeVar("T")
 
-ITERATIONS = 25_000
-"""Of four events each."""
-
 
 async def echo(value: int) -> str:
     return "x" * 10
 
 
-def session() -> Any:
-    return agentnb.SessionLoop(Calling(ITERATIONS), [agentnb.tool(echo)], name="long")
+@pytest.fixture(scope="module")
+def length(pytestconfig: pytest.Config) -> int:
+    return 100_000 if pytestconfig.option.all_cases else 20_000
+
+
+def session(length: int) -> Any:
+    """Make a loop with this number of events."""
+    return agentnb.SessionLoop(Calling(length // 4), [agentnb.tool(echo)], name="long")
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Any:
+def run(length: int, folder: Path) -> Any:
     async def record() -> Any:
-        run = session().start("go", name="long", store=Store(folder / "runs.db"))
+        run = session(length).start("go", name="long", store=Store(folder / "runs.db"))
         await run
         return run
 
@@ -54,15 +57,16 @@ def timed(what: str, action: Callable[[], T], capsys: pytest.CaptureFixture[str]
     started = time.perf_counter()
     done = action()
     with capsys.disabled():
-        print(f"{what:58} {(time.perf_counter() - started) * 1000:8.0f} ms")
+        tell(f"{what:58} {(time.perf_counter() - started) * 1000:8.0f} ms")
     return done
 
 
-def test_a_long_recording_is_opened_walked_searched_and_compared(run: Any, folder: Path, capsys: Any) -> None:
-    length = len(run.events)
-    assert length >= 100_000
+def test_a_long_recording_is_opened_walked_searched_and_compared(
+    run: Any, length: int, folder: Path, capsys: Any
+) -> None:
+    assert len(run.events) >= length
     with capsys.disabled():
-        print(f"\na recording of {length:,} events")
+        tell(f"\na recording of {length:,} events")
     snapshot = timed("opened from its store", lambda: Store(folder / "runs.db").load("long"), capsys)
     walked = timed("made a replay", lambda: replay(snapshot), capsys)
     timed("gone to its last event", lambda: walked.to(length - 1), capsys)
@@ -74,7 +78,7 @@ def test_a_long_recording_is_opened_walked_searched_and_compared(run: Any, folde
     assert found.seq == wanted
     timed("a table of its calls", lambda: calls(snapshot), capsys)
     at = next(event.seq for event in run.events[length // 2 :] if event.type == "call_end")
-    fork = timed("forked in its middle", lambda: run.fork(at, result="changed", loop=session()), capsys)
+    fork = timed("forked in its middle", lambda: run.fork(at, result="changed", loop=session(length)), capsys)
     asyncio.run(output_of(fork))
     difference = timed("compared with that fork", lambda: diff(snapshot, fork), capsys)
     assert difference.common == at
@@ -102,7 +106,6 @@ def test_a_fork_shares_its_prefix_and_begins_with_a_state_that_was_kept(capsys: 
             second = min(seconds(lambda: run.fork(calls[-1])) for _ in range(20))
             read = min(seconds(lambda: list(run.fork(calls[-1]).events)) for _ in range(5))
         with capsys.disabled():
-            print()
             report(
                 "a first fork at an event, on average, beside the fold", first / folding, 0.65, f"{first * 1e3:.2f} ms"
             )
@@ -114,7 +117,7 @@ def test_a_fork_shares_its_prefix_and_begins_with_a_state_that_was_kept(capsys: 
     asyncio.run(measure())
 
 
-def test_a_policy_is_tried_on_ten_thousand_decisions(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_is_tried_on_ten_thousand_decisions(capsys: pytest.CaptureFixture[str]) -> None:
     events: list[Any] = [RunStart(loop="SessionLoop", name="many", time=1.0, run_id="many")]
     for number in range(10_000):
         id, arguments = f"c{number}", {"path": f"/tmp/{number}"}

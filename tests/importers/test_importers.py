@@ -637,6 +637,73 @@ def test_a_hundred_thousand_spans_of_one_trace_are_read(tmp_path: Path) -> None:
     assert recorded.lost == {"spans of other kinds": 100_000}
 
 
+def test_a_tool_that_no_known_answer_called_is_a_call_of_the_loop(tmp_path: Path) -> None:
+    silent = [otel_span(1, "chat"), otel_span(2, "execute_tool", tool__name="weather", tool__call__result="21 degrees")]
+    recorded = opened(tmp_path / "t.json", document(otlp(silent)))
+    assert list(calls(recorded)["result"]) == ["21 degrees"]
+    assert recorded.lost == {"contents of answers": 1}
+
+
+def test_the_answer_of_a_span_that_lasts_until_its_calls_have_ended_has_no_time(tmp_path: Path) -> None:
+    longer = {**OTEL[0], "endTimeUnixNano": OTEL[1]["endTimeUnixNano"]}
+    recorded = opened(tmp_path / "t.json", document(otlp([longer, *OTEL[1:]])))
+    answers = [event for event in recorded.recording if event.type == "model_end"]
+    assert [answer.untimed for answer in answers] == [True, False]
+    assert recorded.lost == {}
+
+
+def test_spans_of_open_inference_are_read(tmp_path: Path) -> None:
+    def span(second: int, kind: str, **values: Any) -> Json:
+        given = otel_span(second, "chat")
+        attributes = {key.replace("__", "."): value for key, value in values.items()}
+        return {**given, "attributes": {"openinference.span.kind": kind, **attributes}}
+
+    asked = {"llm__input_messages__0__message__role": "user", "llm__input_messages__0__message__content": "How warm?"}
+    called = {
+        "llm__output_messages__0__message__role": "assistant",
+        "llm__output_messages__0__message__tool_calls__0__tool_call__function__name": "weather",
+        "llm__output_messages__0__message__tool_calls__0__tool_call__function__arguments": '{"city": "Rome"}',
+    }
+    said = {
+        "llm__output_messages__0__message__role": "assistant",
+        "llm__output_messages__0__message__contents__0__message_content__text": "It is ",
+        "llm__output_messages__0__message__contents__1__message_content__text": "warm.",
+    }
+    spans = [
+        span(1, "LLM", llm__model_name="m", llm__token_count__prompt=3, **asked, **called),
+        span(2, "TOOL", tool__name="weather", output__value="21 degrees"),
+        span(3, "LLM", llm__token_count__prompt=4, **asked, **said),
+        span(4, "CHAIN"),
+    ]
+    recorded = opened(tmp_path / "t.json", document(spans))
+    assert [message.role for message in recorded.messages] == ["user", "assistant", "tool", "assistant"]
+    assert list(calls(recorded)["result"]) == ["21 degrees"]
+    assert recorded.messages[-1].content == "It is warm."
+    assert recorded.usage == {"input_tokens": 7}
+    assert recorded.lost == {}
+
+
+def test_requests_of_adk_with_the_contents_of_gemini_are_read(tmp_path: Path) -> None:
+    def span(second: int, contents: list[Json], answer: Json) -> Json:
+        request = {"model": "g", "config": {"system_instruction": "Be short."}, "contents": contents}
+        response = {"content": answer, "usage_metadata": {"prompt_token_count": 5}}
+        values = {"gen_ai.system": "gcp.vertex.agent", "gcp.vertex.agent.llm_request": json.dumps(request)}
+        values["gcp.vertex.agent.llm_response"] = json.dumps(response)
+        return {**otel_span(second, "call_llm"), "attributes": values}
+
+    asked = {"role": "user", "parts": [{"text": "How warm is it?"}]}
+    called = {"role": "model", "parts": [{"function_call": {"id": "c1", "name": "weather", "args": {"city": "Rome"}}}]}
+    told = {"role": "user", "parts": [{"function_response": {"id": "c1", "name": "weather", "response": {"t": 21}}}]}
+    said = {"role": "model", "parts": [{"text": "Hm.", "thought": True}, {"text": "It is warm."}]}
+    spans = [span(1, [asked], called), span(3, [asked, called, told], said)]
+    recorded = opened(tmp_path / "t.json", document(spans))
+    assert [message.role for message in recorded.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert list(calls(recorded)["tool"]) == ["weather"]
+    assert recorded.messages[-1].content == "It is warm."
+    assert recorded.usage == {"input_tokens": 10}
+    assert recorded.lost == {}
+
+
 def test_spans_without_contents_are_counted(tmp_path: Path) -> None:
     turn = agents_span(1, type="response", response_id="r", usage={"input_tokens": 4})
     recorded = opened(tmp_path / "t.json", document([turn, OPENAI_AGENTS[2]]))

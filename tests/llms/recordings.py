@@ -47,6 +47,11 @@ class Answer:
     number: int = 0
 
     @property
+    def is_stream(self) -> bool:
+        """True for an event stream, and for what is neither JSON nor HTML."""
+        return self.media_type == "text/event-stream"
+
+    @property
     def where(self) -> str:
         return f"{self.file}#{self.number}"
 
@@ -90,6 +95,7 @@ def _yaml(text: str) -> Any:
         return loader.construct_mapping(node) if isinstance(node, yaml.MappingNode) else loader.construct_sequence(node)
 
     Loader.add_multi_constructor("", plain)
+    Loader.add_constructor("!binary", lambda loader, node: base64.b64decode(node.value))  # Ruby
     for tag in ("binary", "timestamp", "null", "bool", "int", "float", "str", "map", "seq"):
         known = yaml.SafeLoader.yaml_constructors.get(f"tag:yaml.org,2002:{tag}")
         Loader.add_constructor(f"tag:yaml.org,2002:{tag}", known if tag != "timestamp" else plain_scalar)

@@ -4,9 +4,10 @@
 
 Each recorded answer is served on this machine, asked for by a client of agentnb and by the official client (the
 packages openai and anthropic), and what the two have read is compared, field by field. Prints a table in Markdown with
-a row for each provider and dialect, and then what differs, with the reason if it is known. `--chop` sends each byte of
-an answer as a chunk of its own. `--differ` prints every answer that differs without a known reason. The exit code is 1
-if there is one.
+a row for each provider and dialect, and then what differs, with the reason if it is known. `--chop` cuts the streams at
+every byte: the events that are decoded must be the same, and a stream of at most 8,000 bytes is also sent with each
+byte as a chunk of its own. `--differ` prints every answer that differs without a known reason. The exit code is 1 if
+there is one.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from typing import Any
 from agentnb.core.errors import ModelError, UsageError
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.llms.reader import STOP_REASONS
+from agentnb.llms.sse import ServerSentEvent, SSEDecoder
 from tests.llms.peer import END, Peer, Reply, head, part
 from tests.llms.recordings import SUFFIXES, Answer, answers
 
 HEADS = ("provider", "dialect", "answers", "agree", "differ, explained", "differ", "official client fails")
-MOST = 300_000
-"""Larger answers, which have pictures in them, are not sent byte by byte."""
+MOST = 8_000
+"""The size of the largest stream that is sent byte by byte."""
 
 
 @dataclass
@@ -125,7 +127,7 @@ def _guarded(
 
     def guarded(answer: Answer) -> Reading:
         try:
-            return read(client, "json" not in answer.media_type)
+            return read(client, answer.is_stream)
         except of_status as error:
             return Reading(error=str(error), status=error.status_code)  # type: ignore[attr-defined]
         except of_api as error:
@@ -346,14 +348,33 @@ _REASONS: dict[str, Applies] = {
     "arguments that were cut off are kept as they came, not as an object": lambda answer, name, ours, theirs: (
         name == "calls" and len(ours.calls) == len(theirs.calls) and any(isinstance(of, str) for _, of in ours.calls)
     ),
+    "what is no answer, or is cut off, is an error": lambda answer, name, ours, theirs: (
+        name == "error" and ours.error.startswith("ModelProtocolError") and "ended" in ours.error
+    ),
+    "an error that the stream reports is an error": lambda answer, name, ours, theirs: (
+        name == "error" and bool(ours.error) and b"\nerror: {" in answer.body
+    ),
+    "custom tools are refused in chat completions": lambda answer, name, ours, theirs: (
+        name == "error" and "custom tool" in ours.error and answer.dialect == "chat"
+    ),
+    "a text whose pieces differ from its end is that of its pieces": lambda answer, name, ours, theirs: (
+        name == "text" and answer.dialect == "responses" and _pieces_of(answer) == ours.text
+    ),
     "the status is that of the error in a stream": lambda answer, name, ours, theirs: (
         name == "status" and theirs.status is None and answer.status == 200
     ),
-    "a compaction is counted too": lambda answer, name, ours, theirs: (
-        name.startswith("usage.") and b"iterations" in answer.body
+    "what a compaction or an adviser has used is counted too": lambda answer, name, ours, theirs: (
+        name.startswith("usage.") and any(part in answer.body for part in (b'"compaction"', b'"advisor_message"'))
     ),
 }
 """The known reasons, and when each applies."""
+
+
+def _pieces_of(answer: Answer) -> str:
+    """Return the text of the pieces of a stream of the Responses API."""
+    lines = (line.partition("data: ")[2] for line in answer.body.decode("utf-8", "replace").splitlines())
+    events = (json.loads(line) for line in lines if line.startswith("{"))
+    return "".join(event["delta"] for event in events if event.get("type") == "response.output_text.delta")
 
 
 def _pairs(ours: Reading, theirs: Reading) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
@@ -395,9 +416,15 @@ class Survey:
 def reply(answer: Answer, *, chopped: bool = False) -> Reply:
     """Return an answer as the peer sends it."""
     started = head(answer.status, answer.media_type)
-    if not chopped or len(answer.body) > MOST:
+    if not (chopped and answer.is_stream) or len(answer.body) > MOST:
         return [started, part(answer.body), END]
     return [started + b"".join(part(answer.body[n : n + 1]) for n in range(len(answer.body))), END]
+
+
+def events(pieces: Iterable[bytes]) -> list[ServerSentEvent | None]:
+    """Return the events of a stream that comes in pieces."""
+    decoder = SSEDecoder()
+    return [*(event for piece in pieces for event in decoder.feed(piece)), decoder.close()]
 
 
 async def survey(recorded: Iterable[Answer], *, chopped: bool = False) -> Survey:
@@ -417,21 +444,26 @@ async def survey(recorded: Iterable[Answer], *, chopped: bool = False) -> Survey
             peer.replies(reply(answer, chopped=chopped))
             ours = await read_by_agentnb(answer, peer, list(dict.fromkeys(name for name, _ in theirs.calls if name)))
             peer._replies.clear()
-            _count(found, answer, ours, theirs)
+            differ = {} if theirs.failed else differences(ours, theirs)
+            if chopped and answer.is_stream:
+                whole, cut = events([answer.body]), events(answer.body[n : n + 1] for n in range(len(answer.body)))
+                differ |= {"chopped": (cut, whole)} if cut != whole else {}
+            _count(found, answer, ours, theirs, differ)
     finally:
         peer.close()
     return found
 
 
-def _count(found: Survey, answer: Answer, ours: Reading, theirs: Reading) -> None:
+def _count(
+    found: Survey, answer: Answer, ours: Reading, theirs: Reading, differ: Mapping[str, tuple[Any, Any]]
+) -> None:
     row = found.rows.setdefault((answer.provider, answer.dialect), Row())
     row.answers += 1
-    if theirs.failed:
+    if theirs.failed and not differ:
         row.failed += 1
         read = "agentnb raises too" if ours.error else "agentnb reads it"
         found.failures[f"{answer.dialect}: {theirs.failed[:90]!r}: {read}"] += 1
         return
-    differ = differences(ours, theirs)
     reasons = {name: explanation(answer, name, ours, theirs) for name in differ}
     if not differ:
         row.agree += 1
@@ -455,7 +487,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the survey of the recordings in the folders."""
     parser = argparse.ArgumentParser(prog="python -m tests.llms.survey", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--chop", action="store_true", help="send each byte as a chunk of its own")
+    parser.add_argument("--chop", action="store_true", help="cut the streams at every byte")
     parser.add_argument("--differ", action="store_true", help="print the answers that differ without a known reason")
     given = parser.parse_args(words)
     found = asyncio.run(survey(files(given.folders), chopped=given.chop))

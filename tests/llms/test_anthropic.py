@@ -82,6 +82,14 @@ async def test_text_usage_and_stop_are_yielded_in_this_order(peer: Peer) -> None
     ]
 
 
+async def test_a_call_of_code_at_the_server_comes_whole_with_the_start(peer: Peer) -> None:
+    use = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}, "caller": {"type": "code_execution"}}
+    whole = {"role": "assistant", "content": [use], "stop_reason": "tool_use", "usage": {}}
+    chunks = await answer(peer, message(named("message_start", message=whole), named("message_stop")))
+    assert calls(chunks) == [{"id": "t1", "name": "add", "arguments": '{"a": 1}'}]
+    assert stop(chunks) == "tool_calls"
+
+
 async def test_the_tokens_of_a_compaction_are_counted(peer: Peer) -> None:
     parts = [
         {"type": "compaction", "input_tokens": 100, "cache_read_input_tokens": 5000, "output_tokens": 80},

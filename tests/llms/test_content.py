@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from agentnb import RunFailed, SessionLoop, Snapshot, UsageError, restore, tool
+from agentnb import Agent, RunFailed, SessionLoop, Snapshot, UsageError, restore, tool
 from agentnb.content import Audio, Image, Part, Pdf, message
+from agentnb.core.messages import input_messages, text_of
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.testing import ScriptedLLM, call
 from tests.llms.collecting import collect
@@ -91,6 +93,41 @@ async def test_a_part_of_a_message_is_translated_or_named(peer: Peer, dialect: s
     for name, form in FORMS[dialect].items():
         (told,) = await sent(peer, dialect, llm, message("What is this?", PARTS[name]))
         assert told["content"][1] == form or told["content"][1]["text"] == form
+
+
+@pytest.mark.parametrize("loop", [SessionLoop, Agent])
+async def test_parts_without_a_message_become_one(peer: Peer, loop: Any) -> None:
+    picture = FORMS["chat"]["PNG"]
+    text = {"type": "text", "text": "What is this?"}
+    for given, content in (
+        (PNG, [picture]),
+        (["What is this?", PNG], [text, picture]),
+        ({"role": "user", "content": ["What is this?", PNG]}, [text, picture]),
+    ):
+        peer.replies(HELLO, HELLO)
+        run = loop(OpenAI("m", peer.url)).start(given)
+        if loop is SessionLoop and not isinstance(given, dict):
+            run.follow_up(given)
+        await run
+        told = [message for message in peer.requests[-1].body["messages"] if message["role"] == "user"]
+        assert [message["content"] for message in told] in ([content], [content] * 2)
+    assert json.loads(text_of(input_messages([{"type": "text", "text": "data"}])[0].content))  # as before
+
+
+def test_a_message_has_a_part_and_a_known_role() -> None:
+    with pytest.raises(UsageError, match="at least one part"):
+        message()
+    with pytest.raises(UsageError, match=r"one of user, system, .*, not 'robot'"):
+        message("hello", role="robot")
+
+
+async def test_parts_of_a_failed_result_are_named_for_anthropic(peer: Peer) -> None:
+    failed = {"role": "tool", "tool_call_id": "c", "name": "plot", "is_error": True}
+    failed["content"] = [{"type": "text", "text": "No axes."}, PNG.model_dump(), PDF.model_dump()]
+    asked = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "plot", "arguments": {}}]}
+    told = await sent(peer, "anthropic", Anthropic("m", peer.url), {"role": "user", "content": "?"}, asked, failed)
+    texts = [block["text"] for block in told[-1]["content"][0]["content"]]
+    assert [text.partition(",")[0] for text in texts] == ["No axes.", "[image: image/png", "[document: application/pdf"]
 
 
 def result_of(dialect: str, told: list[dict[str, Any]]) -> Any:

@@ -14,6 +14,7 @@ from agentnb.core.errors import (
     ModelProtocolError,
     ModelRequestError,
     ModelUnavailable,
+    UsageError,
 )
 from agentnb.llms import OpenAI
 from tests.llms.collecting import GO, ask, calls, only, stop, text, until_failure
@@ -313,3 +314,15 @@ async def test_a_base_url_may_contain_a_query_or_the_whole_path(peer: Peer, base
 async def test_the_reasoning_of_an_answer_without_calls_is_not_kept_for_the_provider(peer: Peer) -> None:
     chunks = await answer(peer, completion(delta(reasoning_content="Hm."), delta(content="x"), delta("stop")))
     assert [chunk["type"] for chunk in chunks] == ["reasoning_delta", "text_delta", "stop"]
+
+
+async def test_the_message_of_a_whole_answer_counts_more_than_an_empty_delta(peer: Peer) -> None:
+    (choice,) = WHOLE["choices"]  # type: ignore[misc]
+    both = {**choice, "delta": {"role": "assistant", "content": ""}}  # Perplexity
+    assert text(await answer(peer, body(200, WHOLE | {"choices": [both]}))) == "Hi"
+
+
+async def test_a_call_of_a_custom_tool_names_the_api_that_has_them(peer: Peer) -> None:
+    call = {"id": "c", "type": "custom", "custom": {"name": "math", "input": "4 + 4"}}
+    with pytest.raises(UsageError, match=r"custom tool math.*api=\"responses\""):
+        await answer(peer, completion(delta(tool_calls=[call]), delta("tool_calls")))

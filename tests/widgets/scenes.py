@@ -13,7 +13,7 @@ from unittest.mock import patch
 from agentnb.core.events import Event
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.run.journal import Journal
-from agentnb.studies import study
+from agentnb.studies import resample, study
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
 from tests.loops.execution_world import MOMENT, World, c, solution
@@ -192,6 +192,31 @@ def study_of_reports() -> Any:
     return made
 
 
+def resampling_of_report() -> Any:
+    """A resampling of a run of five steps, which changes most at the third."""
+
+    def reporter(other: bool, seed: int = 0) -> SessionLoop:
+        def answer(messages: Any, **_: Any) -> Any:
+            at = sum(message["role"] == "assistant" for message in messages)
+            believes = "a step" in str(messages)
+            if at == 4:
+                return "There is a step in 1899." if believes else "There is no fall."
+            differs = other and seed % 10 < (1, 2, 7, 0)[at]
+            words = "I see a step." if differs else "Nothing there."
+            return [*text(words), call("read_table", {"name": f"nile-{at}"}, id=f"r{at}")]
+
+        return SessionLoop(ScriptedLLM([answer], repeat=True), TOOLS, name="reporter")
+
+    run = reporter(False).start("When did the level change?", name="nile")
+    _play(run, lambda: run.state.over)
+    made = resample(run, every="turn", n=10, loop=lambda seed: reporter(True, seed), at_once=1, progress=False)
+    playing = threading.Thread(target=made.start)
+    playing.start()
+    playing.join()
+    until(lambda: made.counts["done"] == 50)
+    return made
+
+
 SCENES: dict[str, Callable[[], Any]] = {
     "not-started": not_started,
     "running": running,
@@ -206,8 +231,9 @@ SCENES: dict[str, Callable[[], Any]] = {
     "messages": completed,
     "study": study_of_reports,
     "study-inbox": study_of_reports,
+    "resampling": resampling_of_report,
 }
-TABS: dict[str, str] = {"messages": "Messages", "study": "Runs", "study-inbox": "Inbox"}
+TABS: dict[str, str] = {"messages": "Messages", "study": "Runs", "study-inbox": "Inbox", "resampling": "Runs"}
 """The view that is shown, if it is not the trace."""
 THEN: dict[str, Callable[[Any], object]] = {"running": speak}
 """The action after the panel is shown."""

@@ -517,10 +517,11 @@ DRAG = """async ([from, to, steps]) => {
 
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", [pytest.param("recorded", marks=pytest.mark.sampled(1000)), "live"])  # nightly: both
-def test_dragging_is_fast_with_a_hundred_thousand_events(
-    kind: str, show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.sampled(1000))])
+def test_dragging_is_fast_in_a_long_run(
+    kind: str, count: int, show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = made(long(25_000))
+    run = made(long(count // 4))
     shown = show(replay(run) if kind == "recorded" else run)
     last = len(run.events)
     shown.until(lambda: shown.slider.get_attribute("aria-valuemax") == str(last - 1), "all events are on the page", 120)
@@ -533,4 +534,4 @@ def test_dragging_is_fast_with_a_hundred_thousand_events(
             drawn = f"{took['median']:.0f} ms to a drawn moment, {took['longest']:.0f} at most"
             work = f"a frame's work {took['typical']:.1f} ms, {took['work']:.0f} at most"
             print(f"\n{last:,} {kind} events, dragged {where}: {drawn}; {work}")
-        assert took["median"] < 1000
+        assert took["median"] < count / 100  # 17 ms measured

@@ -57,6 +57,24 @@ def test_the_runs_are_listed_by_arm_with_their_sums(show_study: Any) -> None:
     shown.panel.of.approve(shown.panel.of.pending)
     shown.until(lambda: "wait for you" not in shown.grid.inner_text(), "the end of the runs")
     shown.until(lambda: "8 of 8 done" in shown.page.inner_text("#here"), "the sums")
+    expect(shown.page.get_by_text("The difference is 100 points, 31 to 100 (95%, Newcombe).")).to_be_visible()
+    expect(shown.grid).to_contain_text("0 of 4 end with")
+
+
+def test_a_study_is_started_cancelled_and_continued_by_its_button(show_study: Any) -> None:
+    made = study(2)
+    shown = show_study(made)
+    page = shown.page
+    page.get_by_role("button", name="Start", exact=True).click()
+    cancel = page.get_by_role("button", name="Cancel", exact=True)
+    shown.until(lambda: cancel.is_visible() and made.counts["waiting"] == 2, "the questions")
+    cancel.click()
+    on = page.get_by_role("button", name="Continue", exact=True)
+    shown.until(on.is_visible, "the end")
+    assert made.counts["cancelled"] == 2
+    on.click()
+    shown.until(lambda: made.counts["waiting"] == 2, "the questions again")
+    shown.until(cancel.is_visible, "the button")
 
 
 def test_the_table_is_sorted_filtered_and_grouped(show_study: Any) -> None:

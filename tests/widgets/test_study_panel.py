@@ -15,7 +15,7 @@ from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets.static.study import plain_study, static_study
 from agentnb.widgets.views.miniature import CALL, FAILED_CALL, FAILURE, MODEL, QUESTION, Miniature
 from agentnb.widgets.views.population import Population, arm_name
-from agentnb.widgets.views.shares import interval
+from agentnb.widgets.views.shares import difference, half_width, interval
 from tests.widgets.hostile import FAMILIES
 from tests.widgets.studies import NO_STEP, at_rest, resampling, study
 from tests.widgets.study_pages import RecordedStudyPanel
@@ -128,6 +128,19 @@ def test_the_intervals_are_those_of_wilson() -> None:
     assert interval(0, 20)[0] == 0
     assert interval(20, 20)[1] == 1
     assert interval(0, 0) == (0, 1)
+
+
+def test_differences_are_those_of_newcombe_and_means_have_intervals() -> None:
+    assert difference((56, 70), (48, 80)) == (0.2, 0.0524, 0.3339)  # his example (a), 1998
+    assert difference((0, 10), (0, 10)) == (0.0, -0.2775, 0.2775)
+    assert half_width([4]) is None
+    assert half_width([4, 5, 6, 7]) == pytest.approx(1.96 * 1.291 / 2, abs=1e-3)
+    made = at_rest(study(approve=True))
+    population = Population(made)
+    rows_of(population)
+    head = population.head()
+    shares = [arm["shares"][0][0] / arm["ended"] for arm in head["arms"]]
+    assert head["differences"][0][0] == shares[0] - shares[1]
 
 
 def test_a_run_that_fails_is_a_row_with_its_error() -> None:

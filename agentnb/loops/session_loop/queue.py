@@ -11,6 +11,7 @@ from typing import Any
 from agentnb.core.events import Queue
 from agentnb.core.messages import Message, to_sent_message
 from agentnb.core.protocols import LoopMailbox
+from agentnb.run.event_data import input_as_json
 
 
 class MessageQueue:
@@ -127,7 +128,7 @@ class MessageQueue:
             with self._lock:
                 run = self._open_run()
                 if run is None:
-                    self._kept[queue].append(to_sent_message(message))
+                    self._kept[queue].append(to_sent_message(input_as_json(message)))
                     return
             # If the run has ended in the meantime, try again.
             if run.queue_if_open(queue, message):

@@ -8,6 +8,7 @@ const MINI_HEIGHT = 18,
   MINI_BAR = 8, // pixels: the height of a bar, and where it begins
   MINI_LEAST = 2, // pixels: the width of a bar at least
   MINI_TURN = 66,
+  MINI_WAIT = 26, // the width of a question that waits
   TICK_EVERY = 44, // pixels between two numbers of the ruler, at least
   MINI_END = 8; // pixels that are left free for the last mark
 const IS_MODEL = 0,
@@ -94,6 +95,12 @@ export class MiniStrip {
 const miniBar = (x, wide, y = MINI_TOP, high = MINI_BAR) => `M${x.toFixed(1)} ${y.toFixed(1)}h${wide.toFixed(1)}v${high.toFixed(1)}h${(-wide).toFixed(1)}z`;
 /** @param {number} x */
 const miniDiamond = (x) => `M${x.toFixed(1)} 4.5l4.5 4.5-4.5 4.5-4.5-4.5z`;
+/**
+ * A question that waits, as a box if there is room for it.
+ * @param {number} x
+ * @param {number} room
+ */
+const miniWait = (x, room) => (room < MINI_WAIT ? miniDiamond(x) : `M${(x - 4).toFixed(1)} 3.5h${MINI_WAIT}v11h-${MINI_WAIT}z`);
 /** @param {number} x */
 const miniCross = (x) => `M${(x - 4).toFixed(1)} 5l8 8m0-8l-8 8`;
 
@@ -108,7 +115,8 @@ function byTime(strip, { second }) {
     const [kind, , start, seconds] = strip.slice(at, at + 4),
       x = start * second,
       wide = Math.max(MINI_LEAST, seconds * second);
-    if (kind === IS_QUESTION) shapes[seconds < 0 ? "asks" : "person"] += miniDiamond(x);
+    if (kind === IS_QUESTION && seconds < 0) shapes.asks += miniWait(x, MINI_WAIT);
+    else if (kind === IS_QUESTION) shapes.person += miniDiamond(x);
     else if (kind === IS_FAILURE) shapes.error += miniCross(x);
     else if (seconds < 0) shapes.open += miniBar(x, 6);
     else if (kind === IS_MODEL) shapes.model += miniBar(x, wide);
@@ -144,7 +152,8 @@ function byTurn(strip, { turn, longest }) {
       shapes[look] += miniBar(x + 0.64 * turn, Math.max(MINI_LEAST, Math.min(7, 0.14 * turn)), MINI_TOP + i * (high + 1.2), high);
     });
     for (const [kind, , , seconds] of marks) {
-      if (kind === IS_QUESTION) shapes[seconds < 0 ? "asks" : "person"] = (shapes[seconds < 0 ? "asks" : "person"] ?? "") + miniDiamond(x + 0.86 * turn);
+      if (kind === IS_QUESTION && seconds < 0) shapes.asks += miniWait(x + 0.86 * turn, 0.6 * turn);
+      else if (kind === IS_QUESTION) shapes.person += miniDiamond(x + 0.86 * turn);
       else if (kind === IS_FAILURE) shapes.error += miniCross(x + Math.max(MINI_LEAST, room / 2));
     }
   });

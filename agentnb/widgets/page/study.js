@@ -48,11 +48,13 @@ export class StudyPanel {
     this.task = el("span", { class: "agentnb-cut agentnb-isolated agentnb-question-line" });
     this.asked = el("div", { class: "agentnb-question", hidden: true }, el("div", { class: "agentnb-question-bar" }, el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }), this.task));
     this.toInbox = button("Open inbox", () => this.openInbox(), { class: "agentnb-button", hidden: true, title: "Show the questions of all runs" });
+    this.acting = false;
+    this.drive = button("Start", () => this.act(), { class: "agentnb-button", hidden: true });
     const push = () => el("span", { class: "agentnb-push" });
     const header = el(
       "div",
       { class: "agentnb-top" },
-      el("header", { class: "agentnb-head" }, el("div", { class: "agentnb-head-line" }, this.state, this.name, this.about, push(), this.facts, this.toInbox), this.asked),
+      el("header", { class: "agentnb-head" }, el("div", { class: "agentnb-head-line" }, this.state, this.name, this.about, push(), this.facts, this.toInbox, this.drive), this.asked),
     );
     this.trouble = el("p", { class: "agentnb-trouble", role: "status" });
     this.gone = el("div", { class: "agentnb-notice agentnb-bad", hidden: true }, icon("cross"), this.trouble);
@@ -60,7 +62,7 @@ export class StudyPanel {
 
     // The bar of the table.
     this.grid = new StudyGrid(store, { open: (row) => this.open(row), picked: () => this.tell(), sorted: () => this.rearrange() });
-    this.arms = new Arms(store);
+    this.arms = new Arms(store, () => this.count());
     this.steps = store.head().steps ? new Steps(store, { open: (at) => this.openAt(at), list: (at) => this.list(at) }) : null;
     this.total = el("b");
     this.group = this.choice("Group", (value) => {
@@ -82,7 +84,7 @@ export class StudyPanel {
     this.compares = button("Compare 2", () => this.compare(), { class: "agentnb-button agentnb-strong", title: "Show the two selected runs side by side" });
     this.clear = button("Clear", () => this.unpick(), { class: "agentnb-link", title: "Select no run" });
     this.chosen = el("span", { class: "agentnb-set", hidden: true }, this.picks, this.clear, this.compares);
-    this.field = el("input", { class: "agentnb-find-input", type: "search", placeholder: "Find", "aria-label": "Find in all runs", title: "Show the runs with this text in their name, input or outcome (/)" });
+    this.field = el("input", { class: "agentnb-find-input", type: "search", placeholder: "Find in all runs", "aria-label": "Find in all runs", title: "Show the runs with this text in their name, input or outcome (/)" });
     this.field.addEventListener("input", () => {
       store.runs.filter = this.field.value;
       this.rearrange();
@@ -137,7 +139,10 @@ export class StudyPanel {
     if (news.has("study") || news.has("kernel")) this.showHead();
     if (this.steps) {
       if (news.has("study") || news.has("view")) this.steps.update();
-    } else if (news.has("study")) this.arms.update();
+    } else if (news.has("study")) {
+      this.arms.update();
+      this.count();
+    }
     if (news.has("rows") || news.has("study") || news.has("view")) this.grid.update();
     for (const what of /** @type {News[]} */ (["pending", "tools", "decisions"])) if (news.has(what) || news.has("kernel")) this.approvals.update(what);
     if (news.has("view")) this.approvals.update("pending"); // their rows are measured when they are seen
@@ -164,10 +169,12 @@ export class StudyPanel {
     say(this.about, [grid.join(", "), ...(head.loops ?? [])].join(" · "));
     const others = ["running", "failed", "interrupted", "cancelled"].filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`);
     say(this.facts, [`${number(counts.done ?? 0)} of ${number(head.runs ?? 0)} done`, ...others, ...(head.seconds ? [duration(head.seconds)] : [])].join(" · "));
+    this.offer(head.can);
     this.asked.hidden = inputs.length !== 1;
     say(this.task, inputs[0] ?? "");
     const groups = groupings(head);
     if (this.group.select.length !== groups.length) fillSelect(this.group.select, groups);
+    if (!groups.some(([value]) => value === store.runs.group)) store.runs.group = "";
     this.group.select.value = store.runs.group;
   }
 
@@ -192,7 +199,42 @@ export class StudyPanel {
     enable(this.compares, size === 2 && !this.store.gone, this.store.gone ? "The kernel is gone." : "Select two runs to compare them.");
   }
 
+  // The rows of the outcome whose share is shown are marked.
+  count() {
+    const outcome = this.arms.outcome();
+    if (this.grid.counted === outcome) return;
+    this.grid.counted = outcome;
+    this.grid.redraw();
+  }
+
+  /**
+   * Name the button that drives the study for what it does now.
+   * @param {StudyHead["can"]} can
+   */
+  offer(can) {
+    const { drive, store } = this;
+    drive.hidden = !can;
+    say(drive, can);
+    drive.classList.toggle("agentnb-primary", can === "Start");
+    drive.title = can === "Cancel" ? "Cancel the runs that are active, and start no others; they can be continued later" : can === "Continue" ? "Start the runs that have not ended, each from its last event" : "Start the runs";
+    /** @type {Control} */ (drive).purpose = drive.title;
+    enable(drive, !this.acting && !store.gone, store.gone ? "The kernel is gone." : "In progress.");
+  }
+
   // -- what a person does
+
+  act() {
+    const action = this.store.head().can;
+    if (this.acting || !action) return;
+    this.acting = true;
+    say(this.note, "");
+    this.offer(action);
+    this.store.ask({ type: "control", action, unit: "", text: "", name: "" }, (answer) => {
+      this.acting = false;
+      if (!answer.ok) say(this.note, answer.error);
+      this.view("study");
+    });
+  }
 
   openInbox() {
     if (!this.tabs) return;

@@ -1,7 +1,7 @@
 // The arms of a study: how many of the runs of each have ended and how, and the share of an outcome with its interval, all
 // on one axis.
 
-import { duration, el, number, say, svg } from "./text.js";
+import { count, duration, el, number, say, svg } from "./text.js";
 
 const AXIS_WIDE = 150, // pixels of the axis of the shares
   AXIS_HIGH = 20,
@@ -9,8 +9,11 @@ const AXIS_WIDE = 150, // pixels of the axis of the shares
 export const percent = (/** @type {number} */ share) => `${Math.round(share * 100)}%`;
 
 export class Arms {
-  /** @param {import("./study_store.js").StudyStore} store */
-  constructor(store) {
+  /**
+   * @param {import("./study_store.js").StudyStore} store
+   * @param {() => void} changed told that the share of another outcome is shown
+   */
+  constructor(store, changed) {
     this.store = store;
     this.chosen = 0; // the outcome whose share is shown
     this.drawn = "";
@@ -18,16 +21,23 @@ export class Arms {
     this.which.addEventListener("change", () => {
       this.chosen = Number(this.which.value);
       this.update();
+      changed();
     });
     this.body = el("tbody");
     this.top = el("tr");
     this.table = el("table", { class: "agentnb-arms", "aria-label": "Arms" }, el("thead", {}, this.top), this.body);
-    this.el = el("div", { class: "agentnb-arms-place", tabindex: "0", role: "region", "aria-label": "Sums of the arms", hidden: true }, this.table);
+    this.verdict = el("p", { class: "agentnb-arms-verdict", hidden: true });
+    this.el = el("div", { class: "agentnb-arms-place", tabindex: "0", role: "region", "aria-label": "Sums of the arms", hidden: true }, this.table, this.verdict);
+  }
+
+  // The outcome whose share is shown; empty if several runs have none in common.
+  outcome() {
+    return this.store.head().outcomes?.[this.chosen] ?? "";
   }
 
   update() {
-    const { arms = [], outcomes = [] } = this.store.head(),
-      news = JSON.stringify([arms, outcomes, this.chosen]);
+    const { arms = [], outcomes = [], differences = [] } = this.store.head(),
+      news = JSON.stringify([arms, outcomes, differences, this.chosen]);
     if (news === this.drawn) return;
     this.drawn = news;
     this.el.hidden = !arms.some(({ ended }) => ended);
@@ -38,11 +48,12 @@ export class Arms {
     const has = outcomes.length > 0;
     this.top.replaceChildren(
       ...["arm", "runs"].map((text) => el("th", { scope: "col", text })),
-      ...(has ? [el("th", { scope: "col", colspan: "2" }, this.which), el("th", { scope: "col", class: "agentnb-arms-axis" }, axisEnds())] : []),
+      ...(has ? [el("th", { scope: "col" }, this.which), el("th", { scope: "col", class: "agentnb-arms-axis" }, axisEnds())] : []),
       ...(has ? [el("th", { scope: "col", class: "agentnb-arms-range", text: "95%" })] : []),
       ...FIGURES.filter(([, key]) => hasFigure(arms, key)).map(([text]) => el("th", { scope: "col", class: "agentnb-arms-number", text, title: ARM_TITLES[text] })),
     );
     this.body.replaceChildren(...arms.map((arm) => this.row(arm, has)));
+    this.tell(differences[this.chosen]);
     if (hadFocus) this.which.focus();
   }
 
@@ -55,21 +66,37 @@ export class Arms {
       share = arm.ended ? amount / arm.ended : 0;
     const shares = arm.ended
       ? [
-          el("td", {}, el("b", { text: percent(share) })),
-          el("td", { class: "agentnb-dim", text: `${number(amount)} of ${number(arm.ended)}` }),
+          el("td", {}, el("b", { text: percent(share) }), el("span", { class: "agentnb-dim agentnb-arms-of", text: `${number(amount)} of ${number(arm.ended)}` })),
           el("td", { class: "agentnb-arms-axis" }, drawnInterval(share, low, high)),
           el("td", { class: "agentnb-dim agentnb-arms-range", text: `${percent(low)} to ${percent(high)}` }),
         ]
-      : [el("td", { colspan: "3", class: "agentnb-dim", text: "none has ended" }), el("td", { class: "agentnb-arms-range" })];
+      : [el("td", { colspan: "2", class: "agentnb-dim", text: "none has ended" }), el("td", { class: "agentnb-arms-range" })];
     const { arms = [] } = this.store.head(),
-      figures = FIGURES.filter(([, key]) => hasFigure(arms, key)).map(([, key, words]) => (arm[key] === null ? "" : words(arm[key])));
+      figures = FIGURES.filter(([, key]) => hasFigure(arms, key)).map(([, key, words]) => ({ text: arm[key] === null ? "" : words(arm[key]), within: halfWidth(arm, key) }));
     return el(
       "tr",
       {},
       el("th", { scope: "row" }, el("span", { class: "agentnb-cut agentnb-isolated agentnb-arms-name", text: arm.name, title: arm.name })),
       el("td", {}, ...runsOfArm(arm)),
       ...(has ? shares : []),
-      ...figures.map((text) => el("td", { class: "agentnb-arms-number", text })),
+      ...figures.map(({ text, within: size }) => el("td", { class: "agentnb-arms-number", text }, size ? el("span", { class: "agentnb-dim", text: ` \u00b1 ${size}` }) : null)),
+    );
+  }
+
+  /**
+   * The difference of two arms, in words.
+   * @param {[difference: number, low: number, high: number] | undefined} found
+   */
+  tell(found) {
+    this.verdict.hidden = !found;
+    if (!found) return;
+    const isMore = found[0] >= 0,
+      bounds = isMore ? [found[1], found[2]] : [-found[2], -found[1]],
+      [from, to] = bounds.map((share) => String(Math.round(100 * share)).replace("-", "\u2212"));
+    this.verdict.replaceChildren(
+      "The difference is ",
+      el("b", { text: count(Math.round(100 * Math.abs(found[0])), "point") }),
+      `, ${from} to ${to} (95%, Newcombe)${bounds[0] <= 0 ? ": it may be chance." : "."}`,
     );
   }
 }
@@ -79,15 +106,24 @@ const FIGURES = [
   ["turns", "turns", (value) => value.toFixed(1)],
   ["tokens", "tokens", number],
   ["time", "seconds", duration],
-  ["you", "waited", duration],
+  ["your wait", "waited", duration],
 ];
+/**
+ * Half the width of the interval of a mean, in words.
+ * @param {StudyArm} arm
+ * @param {string} figure
+ */
+function halfWidth({ turns_within: turns, tokens_within: tokens }, figure) {
+  if (figure === "turns" && turns !== null) return turns.toFixed(1);
+  return figure === "tokens" && tokens !== null ? number(Math.round(tokens)) : "";
+}
 /**
  * @param {StudyArm[]} arms
  * @param {"turns" | "tokens" | "seconds" | "waited"} figure
  */
 const hasFigure = (arms, figure) => arms.some((arm) => arm[figure]);
 /** @type {Record<string, string>} */
-const ARM_TITLES = { turns: "Requests to models, on average", tokens: "Tokens, on average", time: "Time of a run, median", you: "Time that you were waited for, median of the runs that asked" };
+const ARM_TITLES = { turns: "Requests to models: the mean, and its interval of 95%", tokens: "Tokens: the mean, and its interval of 95%", time: "Time of a run, median", "your wait": "Time that you were waited for, median of the runs that asked" };
 
 /** @param {StudyArm} arm */
 function runsOfArm({ runs, counts }) {

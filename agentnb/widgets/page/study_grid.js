@@ -39,6 +39,7 @@ export class StudyGrid {
     this.by = /** @type {import("./miniature.js").Alignment} */ ("turn");
     this.pool = /** @type {RunRow[]} */ ([]);
     this.version = 0; // of what the rows show, apart from their lines
+    this.counted = ""; // the outcome whose share is shown: its rows have a check
     this.id = unique();
     this.ruler = el("span", { class: "agentnb-run-ruler", "aria-hidden": "true" });
     this.heads = RUN_COLUMNS.map(([key, name, className]) => {
@@ -276,7 +277,7 @@ class RunRow {
       this.el.setAttribute("aria-expanded", String(!grid.runs.folded.has(line.key)));
       this.el.removeAttribute("aria-selected");
       say(this.group, line.name);
-      say(this.sums, sumsOf(line.rows));
+      say(this.sums, sumsOf(line.rows, grid.runs.group === "outcome" ? "" : grid.counted));
       return;
     }
     const { row } = line;
@@ -286,10 +287,13 @@ class RunRow {
     say(this.which, numberOf(row, head));
     say(this.input, head.inputs?.[row.input] ?? "");
     this.el.dataset.kind = row.kind;
-    if (this.marked !== row.kind) {
-      this.marked = row.kind;
-      const [kind, status] = RUN_GLYPHS[row.kind] ?? ["", ""];
-      this.mark.replaceChildren(...(kind ? [el("i", { class: "agentnb-glyph", "data-kind": kind, "data-status": status || null })] : RUN_SIGNS[row.kind] ? [icon(RUN_SIGNS[row.kind])] : []));
+    const isOther = row.kind === "done" && Boolean(grid.counted) && row.outcome !== grid.counted,
+      mark = isOther ? "other" : row.kind;
+    if (this.marked !== mark) {
+      this.marked = mark;
+      const [kind, status] = RUN_GLYPHS[mark] ?? ["", ""];
+      this.mark.replaceChildren(...(kind ? [el("i", { class: "agentnb-glyph", "data-kind": kind, "data-status": status || null })] : RUN_SIGNS[mark] ? [icon(RUN_SIGNS[mark])] : []));
+      this.outcome.classList.toggle("agentnb-dim", isOther);
     }
     say(this.outcome, row.outcome);
     if (this.outcome.title !== row.outcome) this.outcome.title = this.outcome.textContent ?? "";
@@ -303,10 +307,14 @@ class RunRow {
 /**
  * The sums of a group in words.
  * @param {StudyRow[]} rows
+ * @param {string} counted an outcome, whose share is told
  */
-function sumsOf(rows) {
+function sumsOf(rows, counted) {
   const by = /** @type {Map<string, number>} */ (new Map());
   for (const { kind } of rows) by.set(kind, (by.get(kind) ?? 0) + 1);
-  const words = [...by].map(([kind, many]) => `${number(many)} ${kind === "waiting" ? (many === 1 ? "waits for you" : "wait for you") : kind}`);
-  return by.size === 1 && rows.length === 1 ? "1 run" : `${count(rows.length, "run")}: ${words.join(", ")}`;
+  if (by.size === 1 && rows.length === 1) return "1 run";
+  const ended = rows.filter(({ kind }) => kind === "done" || kind === "stopped"),
+    words = [...by].map(([kind, many]) => `${number(many)} ${kind === "waiting" ? (many === 1 ? "waits for you" : "wait for you") : kind}`);
+  if (counted && ended.length) words.push(`${number(ended.filter(({ outcome }) => outcome === counted).length)} of ${number(ended.length)} end with \u201c${counted}\u201d`);
+  return `${count(rows.length, "run")}: ${words.join(", ")}`;
 }

@@ -209,7 +209,7 @@ export class Steps {
               el("td", {}, el("b", { text: percent(many / step.total) })),
               el("td", { class: "agentnb-dim", text: `${number(many)} of ${number(step.total)}` }),
               el("td", { class: "agentnb-arms-axis" }, drawnInterval(many / step.total, from, to)),
-              el("td", { class: "agentnb-dim agentnb-arms-range", text: text === step.recorded ? (until === "end" ? "as the run ended" : "as in the run") : "" }),
+              el("td", { class: "agentnb-dim agentnb-flip-same", text: text === step.recorded ? (until === "end" ? "as the run ended" : "as in the run") : "" }),
             ),
           ),
         ),

@@ -141,7 +141,7 @@ export class Runs {
  * @param {StudyRow} row
  * @param {StudyHead} head
  */
-export const armOf = ({ arm }, head) => head.arms?.[arm]?.name ?? "run";
+export const armOf = ({ arm }, head) => (Object.keys(head.factors ?? {}).length ? head.arms?.[arm]?.name : undefined) ?? "run";
 
 /**
  * The number of a run in its arm: its repeat, after its input if there are several.
@@ -165,7 +165,7 @@ export const nameOf = (row, head) => `${armOf(row, head)} ${numberOf(row, head)}
 export function groupings(head) {
   const factors = Object.keys(head.factors ?? {});
   return [
-    ["arm", head.steps ? "by step" : "by arm"],
+    ...((head.arms?.length ?? 0) > 1 ? [/** @type {[string, string]} */ (["arm", head.steps ? "by step" : "by arm"])] : []),
     ...(factors.length > 1 ? factors.map((name) => /** @type {[string, string]} */ ([`factor ${name}`, `by ${name}`])) : []),
     ...((head.inputs?.length ?? 0) > 1 ? [/** @type {[string, string]} */ (["input", "by input"])] : []),
     ["outcome", "by outcome"],

@@ -53,7 +53,11 @@ interface StudyHead {
   inputs: string[];
   /** The outcomes whose share is offered. */
   outcomes: string[];
+  /** What a person can do with the study now, or an empty text. */
+  can: "Start" | "Continue" | "Cancel" | "";
   arms: StudyArm[];
+  /** Of two arms the difference of the shares of each outcome, and its bounds. */
+  differences: [difference: number, low: number, high: number][];
   /** Whether the runs that the store had before were read. */
   read: boolean;
   /** Of a resampling: the steps of the run that is drawn. */
@@ -95,6 +99,9 @@ interface StudyArm {
   shares: [number: number, low: number, high: number][];
   turns: number | null;
   tokens: number | null;
+  /** Half the widths of their intervals. */
+  turns_within: number | null;
+  tokens_within: number | null;
   seconds: number | null;
   waited: number | null;
 }

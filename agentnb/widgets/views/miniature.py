@@ -29,12 +29,15 @@ class Miniature:
         self.turns = self.calls = 0
         self.tokens = 0.0
         self.began = self.last = 0.0
+        self.own_began = 0.0  # of a fork: the time of its first event that it did not inherit
         self.waited = 0.0
         self.marks: list[list[float]] = []
         self.loop = ""
         self.reason: str | None = None
         self.output: Any = None
         self._idle = 0.0
+        self._gap = 0.0  # the seconds between the events that were inherited and the others
+        self._is_inherited = False
         self._working: dict[tuple[str, str], list[float]] = {}
         self._asked: dict[tuple[str, str], tuple[list[float], float]] = {}
 
@@ -45,8 +48,8 @@ class Miniature:
 
     @property
     def seconds(self) -> float:
-        """The seconds from the first event to the last one."""
-        return self.last - self.began
+        """The seconds from the first event to the last one, without those before a fork was made."""
+        return self.last - self.began - self._gap
 
     def strip(self) -> list[float]:
         """Return the marks in one list, four numbers for each."""
@@ -62,8 +65,13 @@ class Miniature:
             self.began = self.last = event.time
         passed = max(0.0, event.time - self.last)
         self.last = max(self.last, event.time)
-        if self._asked:
+        if self._is_inherited and not event.inherited:
+            self._gap += passed
+        elif self._asked:
             self.waited += passed
+        if not event.inherited and not self.own_began:
+            self.own_began = event.time
+        self._is_inherited = event.inherited
         if not self._working or event.type == "run_resumed":
             self._idle += passed
         self.position += 1

@@ -21,7 +21,7 @@ from agentnb.studies import Resampling, Study, StudyRun
 from agentnb.widgets.text import on_a_line, one_line
 from agentnb.widgets.views.about import NAME, state_in_words
 from agentnb.widgets.views.miniature import Miniature
-from agentnb.widgets.views.shares import interval
+from agentnb.widgets.views.shares import difference, half_width, interval
 from agentnb.widgets.views.steps import step_name
 
 OUTCOME = 60
@@ -173,7 +173,7 @@ class Population:
         if isinstance(self.study, Resampling):
             return f"{self.arm_names[line.arm]} · {line.run.repeat}"
         number = f"{line.run.cell.input_number}.{line.run.repeat}" if self._has_inputs else line.run.repeat
-        return f"{self.arm_names[line.arm]} {number}"
+        return f"{self.arm_names[line.arm] if self.arms[line.arm] else 'run'} {number}"
 
     # -- what a page gets -----------------------------------------------------------------------------------------
 
@@ -204,8 +204,10 @@ class Population:
             offered = _offered(text for kind, text in outcomes if kind == "done")
             sign, words = _state(study, counts, len(lines))
             inputs = {line.run.cell.input_number: line.run.input for line in lines}
-            took = max(line.mini.last for line in begun) - min(line.mini.began for line in begun) if begun else 0.0
-            return {
+            took = 0.0
+            if begun:
+                took = max(line.mini.last for line in begun) - min(line.mini.own_began for line in begun)
+            head: dict[str, Any] = {
                 "name": one_line(repair_text(study.name), NAME),
                 "sign": sign,
                 "words": words,
@@ -217,12 +219,14 @@ class Population:
                 "factors": {name: [_text(arm[name]) for arm in self.arms] for name in self.arms[0]},
                 "inputs": [_input(inputs[number]) for number in sorted(inputs)[:INPUTS]],
                 "outcomes": offered,
+                "can": _can(study, counts),
                 "arms": [
                     self._arm(number, [(line, out) for line, out in zip(lines, outcomes, strict=True)
                                        if line.arm == number], offered)
                     for number in range(len(self.arms))
                 ],
             }  # fmt: skip
+            return head | {"differences": _differences(head["arms"], len(offered))}
 
     def _arm(
         self, number: int, lines: Sequence[tuple[Line, tuple[str, str]]], offered: Sequence[str]
@@ -239,7 +243,9 @@ class Population:
             "ended": len(done),
             "shares": [[ends[text], *interval(ends[text], len(done))] for text in offered],
             "turns": round(statistics.fmean(mini.turns for mini in minis), 2) if minis else None,
+            "turns_within": half_width([mini.turns for mini in minis]),
             "tokens": round(statistics.fmean(mini.tokens for mini in minis)) if minis else None,
+            "tokens_within": half_width([mini.tokens for mini in minis]),
             "seconds": round(statistics.median(mini.seconds for mini in minis), 3) if minis else None,
             "waited": round(statistics.median(waits), 3) if waits else None,
         }
@@ -254,6 +260,26 @@ def arm_name(arm: Mapping[str, Any]) -> str:
 def _offered(texts: Any) -> list[str]:
     """Return the outcomes that several runs have, the most frequent first."""
     return [text for text, number in Counter(texts).most_common(OUTCOMES) if number > 1]
+
+
+def _differences(arms: Sequence[Mapping[str, Any]], outcomes: int) -> list[tuple[float, float, float]]:
+    """Return for each outcome the difference of its shares with its interval, if there are two arms; else nothing."""
+    if len(arms) != 2 or not all(arm["ended"] for arm in arms):
+        return []
+    one, other = arms
+    return [
+        difference((one["shares"][at][0], one["ended"]), (other["shares"][at][0], other["ended"]))
+        for at in range(outcomes)
+    ]
+
+
+def _can(study: Study, counts: Mapping[Any, int]) -> str:
+    """Return what a person can do with a study: the name of its button, or an empty text."""
+    if study.is_running:
+        return "Cancel"
+    if all(status in ("done", "not started") for status, number in counts.items() if number):
+        return "Start" if counts.get("not started") else ""
+    return "Continue"
 
 
 def _state(study: Study, counts: Mapping[Any, int], total: int) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 Z95 = 1.959964
 """The quantile of the normal distribution for intervals of 95 %."""
@@ -33,10 +34,10 @@ def difference(one: tuple[int, int], other: tuple[int, int]) -> tuple[float, flo
     return round(p - q, 4), round(max(-1.0, p - q - below), 4), round(min(1.0, p - q + above), 4)
 
 
-def half_width(values: list[float]) -> float | None:
+def half_width(values: Sequence[float]) -> float | None:
     """Return half the width of the interval of a mean of 95 % confidence (normal); None for less than two values."""
     if len(values) < 2:
         return None
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return Z95 * math.sqrt(variance / len(values))
+    return round(Z95 * math.sqrt(variance / len(values)), 3)
