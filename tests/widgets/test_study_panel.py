@@ -141,6 +141,7 @@ def test_differences_are_those_of_newcombe_and_means_have_intervals() -> None:
     head = population.head()
     shares = [arm["shares"][0][0] / arm["ended"] for arm in head["arms"]]
     assert head["differences"][0][0] == shares[0] - shares[1]
+    assert "The difference is 100 points, 31 to 100 (95 %, Newcombe)." in static_study(made)
 
 
 def test_a_run_that_fails_is_a_row_with_its_error() -> None:
