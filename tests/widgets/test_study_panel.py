@@ -165,6 +165,8 @@ def test_the_rows_of_a_study_in_a_store_are_read_from_it(tmp_path: Path) -> None
     rows = rows_of(population)
     assert [row["kind"] for row in rows] == ["done"] * 8 + ["not started"] * 2
     assert all(row["turns"] for row in rows[:8])
+    assert population.saying("PUBLISHED on") == [1, 3, 5, 7]
+    assert population.saying("nowhere") == []
     again.result(30)
     assert all(row["kind"] == "done" and row["turns"] for row in rows_of(population))
     store.close()

@@ -463,6 +463,7 @@ interface Questions {
   replay: object;
   rename: { id: string; name: string };
   compare: { id: string };
+  search: { text: string };
   /** All of a pair of compared rows, by their numbers. */
   whole: { id: string; numbers: ComparedRow["numbers"] };
 }
@@ -487,6 +488,8 @@ interface Answers {
   open: Opened;
   replay: Opened;
   rename: Failed | { ok: true; name: string; error?: undefined };
+  /** The numbers of the runs of a study in which the text was said. */
+  search: Failed | { ok: true; runs: number[]; error?: undefined };
   compare: Failed | { ok: true; compared: Comparison; error?: undefined };
   whole: Failed | { ok: true; whole: ComparedPart[]; error?: undefined };
 }
