@@ -379,12 +379,21 @@ def _tool_use(call: Mapping[str, Any]) -> JsonObject:
 def _tool_result(message: Message, images: bool) -> JsonObject:
     result: JsonObject = {"type": "tool_result", "tool_use_id": _safe_id(message["tool_call_id"])}
     blocks = _content_blocks(message.get("content"), images)
-    if message.get("is_error"):  # the API accepts only text here
-        blocks = [block for block in blocks if block.get("type") == "text"] or [_text(NOTHING)]
+    if message.get("is_error"):
+        blocks = [_as_text(block) for block in blocks] or [_text(NOTHING)]
         result["is_error"] = True
     if blocks:
         result["content"] = blocks
     return result
+
+
+def _as_text(block: JsonObject) -> JsonObject:
+    """Return a block of a failed result as text, because the API accepts nothing else there."""
+    if block.get("type") == "text":
+        return block
+    if (found := picture(block)) is not None:
+        return _text(f"[{found.label}; not sent, because the result of a failed call is text only]")
+    return _text(all_text_of([block]))
 
 
 def _safe_id(call_id: str) -> str:

@@ -285,12 +285,17 @@ class MessageReader:
         )
 
 
+_COUNTED_APART = ("compaction", "advisor_message")
+"""Parts of an answer whose tokens are not in the counts of the whole."""
+
+
 def _with_iterations(usage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a usage with the sums of its iterations: the counts of the usage itself are without a compaction."""
+    """Return a usage with the tokens of a compaction and of an adviser, which only its list of iterations has."""
     iterations = usage.get("iterations")
-    parts = [part for part in iterations if isinstance(part, Mapping)] if isinstance(iterations, list) else []
-    names = [name for name in usage if name.endswith("_tokens")] if len(parts) > 1 else []
-    sums = {name: sum(token_count(part.get(name)) or 0 for part in parts) for name in names}
+    parts = [_mapping(part) for part in iterations] if isinstance(iterations, list) else []
+    apart = [part for part in parts if part.get("type") in _COUNTED_APART]
+    names = [name for name in usage if name.endswith("_tokens")] if apart else []
+    sums = {name: sum(token_count(part.get(name)) or 0 for part in (usage, *apart)) for name in names}
     return {**usage, **sums}
 
 

@@ -161,7 +161,9 @@ class Cached:
         """Return the key of a request. It is a digest, from which no content can be read."""
         identity = getattr(self._llm, "identity", None)
         who = identity() if callable(identity) else {**self._description({}), "class": type(self._llm).__qualname__}
-        content = {name: value for name, value in {**self.options, **options}.items() if name not in _NOT_CONTENT}
+        # None leaves an option out.
+        asked = {name: value for name, value in {**self.options, **options}.items() if value is not None}
+        content = {name: value for name, value in asked.items() if name not in _NOT_CONTENT}
         parts = [_VERSION, self._name, who, content, list(messages), tools, schema, _repeat()]
         return hashlib.sha256(
             json.dumps(parts, sort_keys=True, default=_digestible).encode("utf-8", "replace")

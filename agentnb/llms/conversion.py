@@ -105,10 +105,14 @@ class Picture(NamedTuple):
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
     @property
+    def label(self) -> str:
+        """The kind of the picture and its size, or its address."""
+        return f"image: {_size(self.media_type, self.data, self.url)}"
+
+    @property
     def placeholder(self) -> str:
         """The text in place of the picture, for a model that accepts no pictures."""
-        what = f"{self.media_type}, {len(self.data) * 3 // 4:,} bytes" if self.data else f"{self.url:.200}"
-        return f"[image: {what}; not sent, because this model is asked without images]"
+        return f"[{self.label}; not sent, because this model is asked without images]"
 
 
 def picture(block: Any) -> Picture | None:
@@ -142,10 +146,18 @@ class Attachment(NamedTuple):
         """The address of the data. It is a `data:` URL if it is given by its data."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
+    @property
+    def label(self) -> str:
+        """The kind of the data and its size, or its address."""
+        return f"{self.kind}: {_size(self.media_type, self.data, self.url)}"
+
     def placeholder(self, why: str) -> str:
         """Return the text in place of the data. why: the reason for which it was left out."""
-        what = f"{self.media_type}, {len(self.data) * 3 // 4:,} bytes" if self.data else f"{self.url:.200}"
-        return f"[{self.kind}: {what}; not sent, because {why}]"
+        return f"[{self.label}; not sent, because {why}]"
+
+
+def _size(media_type: str, data: str, url: str) -> str:
+    return f"{media_type}, {len(data) * 3 // 4:,} bytes" if data else f"{url:.200}"
 
 
 def attachment(block: Any) -> Attachment | None:
@@ -169,6 +181,15 @@ def attachment(block: Any) -> Attachment | None:
             return Attachment("audio", f"audio/{form}", data, "")
         case _:
             return None
+
+
+def part_in_words(block: Any) -> str | None:
+    """Return a block that is a picture, a document or a sound in words, for people; None for another value."""
+    if not isinstance(block, Mapping):
+        return None
+    if (shown := picture(block)) is not None:
+        return f"[{shown.label}]"
+    return f"[{file.label}]" if (file := attachment(block)) is not None else None
 
 
 def all_text_of(content: object) -> str:

@@ -275,11 +275,15 @@ class ResponseReader:
         content = item.fields.get("content")
         parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
         is_refusal = False
-        for index, part in enumerate(parts):
+        # Bedrock numbers the part of a message from 1 in its deltas, because it counts the reasoning before.
+        known_parts = list(item.texts)
+        are_positions = item.texts.keys() <= set(range(len(parts)))
+        for position, part in enumerate(parts):
+            index = position if are_positions or position >= len(known_parts) else known_parts[position]
             is_refusal = part.get("type") == "refusal"
             self._refused = self._refused or is_refusal
             text = part.get("refusal") if is_refusal else part.get("text")
-            known = "".join(item.texts.get(index if index in item.texts else None, ()))
+            known = "".join(item.texts.get(index, ()))
             if isinstance(text, str) and text.startswith(known) and len(text) > len(known):
                 chunks += self._add_text(item, index, text[len(known) :])
             if isinstance(found := part.get("annotations"), list) and found and item.part in (index, None):

@@ -26,13 +26,12 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
 from agentnb.llms.description import Described, Describer
-from agentnb.llms.prices import estimated_tokens
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
-from agentnb.run.spending import with_cost, with_tokens
+from agentnb.run.spending import SentTokens, with_cost, with_tokens
 from agentnb.run.tasks import InFlight
 from agentnb.run.wakeup import RETRY_SECONDS
 from agentnb.threads import working_for
@@ -64,7 +63,7 @@ class ModelRequests:
         self._model: Model | None = None
         self._asked: Described | None = None
         """The description of the request that was described last."""
-        self._tokens_sent = 0.0
+        self._sent = SentTokens()
         self._chosen: tuple[Any, Mapping[str, Any], Any] = (None, {}, None)
         """The loop's model, the options of the run, and the model with these options."""
         self.error: BaseException | None = None
@@ -213,7 +212,7 @@ class ModelRequests:
         if partial is not None:
             messages = [*messages, partial]
         if self._journal.state.limits.keys() & {"tokens", "cost"}:
-            self._tokens_sent = sum(map(estimated_tokens, messages))
+            self._sent.take(messages)
         return model.stream(messages, **self._described)
 
     def _options_with(self, set_by_loop: Mapping[str, Any], llm: Any) -> Mapping[str, Any]:
@@ -254,7 +253,7 @@ class ModelRequests:
         limits = self._journal.state.limits
         if not limits.keys() & {"tokens", "cost"}:
             return dict(usage)
-        usage = with_tokens(usage, sent=self._tokens_sent, answer=answer.to_json())
+        usage = with_tokens(usage, sent=self._sent, answer=answer.to_json())
         if "cost" in limits and (asked := self._asked) is not None:
             server = str(asked.options.get("server") or "")
             usage = with_cost(usage, provider=asked.provider, model=model or asked.model, server=server)

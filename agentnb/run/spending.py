@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from agentnb.core.events import Event, ModelEnd, ModelStart
-from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost
+from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost, estimated_tokens
 
 UNPRICED = "answers_without_price"
 """The name in the usage of the number of answers whose cost is neither reported nor can be estimated."""
 
 
-def with_tokens(usage: Mapping[str, float], *, sent: float, answer: str) -> dict[str, float]:
-    """Return the usage of an answer with estimated tokens, if its server has reported none.
+class SentTokens:
+    """The estimated tokens of the messages of a request. A message at the same position as before is not read again."""
 
-    sent: the estimated tokens of the request. answer: the answer as text.
+    def __init__(self) -> None:
+        self._messages: Sequence[Mapping[str, Any]] = ()
+        self._length = 0
+        self._last: Any = None
+        """The last message that was counted."""
+        self._counted = 0
+        self._tokens = 0.0
+
+    def take(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Note the messages of the next request. They are counted only if its server reports no tokens."""
+        self._messages, self._length = messages, len(messages)
+
+    def estimated(self) -> int:
+        """Return the estimated tokens of the request."""
+        counted = self._counted
+        if not (0 < counted <= self._length and self._messages[counted - 1] is self._last):
+            counted, self._tokens = 0, 0.0
+        for number in range(counted, self._length):
+            self._last = self._messages[number]
+            self._tokens += estimated_tokens(self._last)
+        self._counted = self._length
+        return math.ceil(self._tokens)
+
+
+def with_tokens(usage: Mapping[str, float], *, sent: SentTokens, answer: str) -> dict[str, float]:
+    """Return the usage of an answer with estimated tokens, if its server has reported none, or only zeros.
+
+    sent: the messages of the request. answer: the answer as text.
     """
-    if usage.keys() & {"input_tokens", "output_tokens"}:
+    if usage.get("input_tokens") or usage.get("output_tokens") or usage.get("cached_answers"):
         return dict(usage)
     answered = math.ceil(len(answer) / CHARACTERS_PER_TOKEN)
-    return {**usage, "input_tokens": math.ceil(sent), "output_tokens": answered, "estimated_answers": 1}
+    return {**usage, "input_tokens": sent.estimated(), "output_tokens": answered, "estimated_answers": 1}
 
 
 def with_cost(usage: Mapping[str, float], *, provider: str, model: str, server: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -36,14 +36,15 @@ AT_ONCE = 500
 class Inbox:
     """The questions of all runs of a store that wait for a person. `Store.inbox` creates it. Safe from every thread.
 
-    Its last line in a cell shows them as a table. Iterate over it for `pending`.
+    As the last line of a cell it shows them as a table. Iterate over it for `pending`.
     """
 
     def __init__(self, database: Database, tags: Collection[str] = ()) -> None:
         self._database = database
         self._tags = tuple(tags)
-        self._lock = threading.Lock()
-        self._listener: Listener = database.listen(ASKED)
+        self._deciding = threading.Lock()
+        self._waiting = threading.Lock()
+        self._listeners: dict[str, Listener] = {}
         if not database.has_table(questions.TABLE):
             database.add_tables(questions.STATEMENTS)
             database.notify(DECIDED)  # the processes that drive runs publish what they have
@@ -63,13 +64,17 @@ class Inbox:
         """
         check_seconds("wait(timeout)", timeout)
         until = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            while not (found := self.pending):
-                left = LOOK_SECONDS if until is None else min(LOOK_SECONDS, until - time.monotonic())
-                if left <= 0:
-                    break
-                self._listener.wait(left)
+        while not (found := self.pending):
+            left = LOOK_SECONDS if until is None else min(LOOK_SECONDS, until - time.monotonic())
+            if left <= 0:
+                break
+            self.wait_for_change(left)
         return found
+
+    def wait_for_change(self, seconds: float) -> None:
+        """Return after a question was asked or decided, or after some seconds."""
+        with self._waiting:
+            self._listener_for("waiting").wait(seconds)
 
     def approve(
         self, items: Pending | Iterable[Pending], *, remember: Remember | None = None, reviewer: str | None = None
@@ -109,28 +114,47 @@ class Inbox:
         self._decide(item, "answer", {"result": to_json_data(result)}, reviewer)
 
     def close(self) -> None:
-        """Close the connection on which this inbox is notified, if it has one."""
-        self._listener.close()
+        """Close the connections on which this inbox is notified, if it has any."""
+        for listener in self._listeners.values():
+            listener.close()
+
+    def _listener_for(self, purpose: str) -> Listener:
+        """Return a listener of its own for a purpose, so that a decision need not wait until a question is asked."""
+        if purpose not in self._listeners:
+            self._listeners[purpose] = self._database.listen(ASKED)
+        return self._listeners[purpose]
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _decide(
         self, items: Pending | Iterable[Pending], method: str, arguments: Mapping[str, Any], reviewer: str | None
     ) -> int:
-        name = checked_name("reviewer=", reviewer) if reviewer is not None else declared_reviewer()
         listed: list[Any] = [items] if isinstance(items, Pending) else list(items)
         if others := [item for item in listed if not isinstance(item, Pending)]:
             raise UsageError(f"Pass items of inbox.pending, not {shown(others[0])}.")
-        by_key = {self._key(item): item for item in listed}
-        with self._lock:
-            errors: list[Exception | None] = []
-            for first in range(0, len(by_key), AT_ONCE):
-                some = dict(list(by_key.items())[first : first + AT_ONCE])
-                errors += self._decide_some(some, method, {**arguments, "reviewer": name})
+        errors = self.decide_each(listed, method, {**arguments, "reviewer": reviewer})
         for error in errors:
             if error is not None and (isinstance(items, Pending) or not isinstance(error, AlreadyDecided)):
                 raise error
         return errors.count(None)
+
+    def decide_each(
+        self, items: Sequence[Pending], method: str, arguments: Mapping[str, Any]
+    ) -> list[Exception | None]:
+        """Call a method of `Run` that decides about a call, for each item, and return the error of each, or None.
+
+        arguments: those of the method, and of `decide_about` (`agentnb.run.approvals.decisions`).
+        """
+        name = arguments.get("reviewer")
+        name = checked_name("reviewer=", name) if name is not None else declared_reviewer()
+        named = {**arguments, "reviewer": name}
+        keys = [self._key(item) for item in items]
+        by_key = dict(zip(keys, items, strict=True))
+        results: dict[int, Exception | None] = {}
+        with self._deciding:
+            for first in range(0, len(by_key), AT_ONCE):
+                results |= self._decide_some(dict(list(by_key.items())[first : first + AT_ONCE]), method, named)
+        return [results.get(key) for key in keys]
 
     def _key(self, item: Pending) -> int:
         number = rows.number_of(self._database, item.run_id)
@@ -140,11 +164,12 @@ class Inbox:
 
     def _decide_some(
         self, items: Mapping[int, Pending], method: str, arguments: Mapping[str, Any]
-    ) -> list[Exception | None]:
+    ) -> dict[int, Exception | None]:
         """Write decisions, wait until they are applied, and return the error of each, or None."""
+        listener = self._listener_for("deciding")
         token = uuid.uuid4().hex
         made = {"token": token, "method": method, "arguments": dict(arguments), "time": time.time()}
-        self._listener.wait(0)  # listen before the decision is written: the answer may come at once
+        listener.wait(0)  # listen before the decision is written: the answer may come at once
         with self._database.transaction():
             for key, item in sorted(items.items()):  # in one order, so that two processes cannot lock each other out
                 questions.decide(self._database, key, {**made, "shown": item.shown})
@@ -164,16 +189,16 @@ class Inbox:
             left = until - time.monotonic()
             if len(results) == len(items) or left <= 0:
                 break
-            self._listener.wait(min(left, LOOK_SECONDS))
+            listener.wait(min(left, LOOK_SECONDS))
 
         if waiting := len(items) - len(results):
             warnings.warn(
                 f"{waiting} of {len(items)} decisions are in {self._database.where}, and no process has applied them"
                 " yet. They hold when their runs continue.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        return [results.get(key) for key in items]
+        return results
 
     # -- showing -----------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,8 @@ class PostgresDatabase:
     reached, and VersionMismatch if the tables are of another version.
     """
 
-    body_in_small_letters = "lower(encode(body, 'escape'))"  # unlike convert_from, it accepts a damaged body
+    # Unlike convert_from, encode accepts a damaged body. Its text is ASCII, for which this collation is the fastest.
+    body_in_small_letters = "lower(encode(body, 'escape') COLLATE \"C\")"
 
     def __init__(self, url: str) -> None:
         try:

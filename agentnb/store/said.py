@@ -33,6 +33,9 @@ from agentnb.store.rows import RunRow
 AROUND = 60
 """The number of characters of an excerpt before the text, and after it."""
 
+AT_A_TIME = 200
+"""The number of rows that are read by one statement."""
+
 
 class Found(NamedTuple):
     """An event in which a text was said. `event` is its number in the run, `type` its type, `name` that of the run."""
@@ -54,18 +57,15 @@ def search_text(database: Database, text: str, runs: list[RunRow], limit: int) -
 
     # The rows that may match. JSON escapes some characters, so only the parts between them are looked for.
     parts = [part.lower() for part in re.findall(r"[A-Za-z0-9]+", text)]
-    sql = (
-        f"SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? AND {database.body_in_small_letters} LIKE ?"
-    )
+    sql = f"SELECT key FROM events WHERE key BETWEEN ? AND ? AND {database.body_in_small_letters} LIKE ?"
     low, high = keys(min(by_number))[0], keys(max(by_number))[1]
-    rows = database.query(sql, low, high, f"%{'%'.join(parts)}%")
+    some = [key for (key,) in database.query(sql, low, high, f"%{'%'.join(parts)}%") if key // SPAN in by_number]
     words = re.split(r"[\s\"\\\x00-\x1f]+", text.casefold())
 
     # The events of the newest runs first, each in the order of its events.
     order = {run.number: place for place, run in enumerate(runs)}
-    rows = [row for row in rows if row[0] // SPAN in order]
-    rows.sort(key=lambda row: (order[row[0] // SPAN], row[0]))
-    for key, body, written in rows:
+    some.sort(key=lambda key: (order[key // SPAN], key))
+    for key, body, written in _rows(database, some):
         body = as_bytes(body)
         lowered = body.decode(errors="replace").casefold()
         if not all(word in lowered for word in words):
@@ -81,6 +81,15 @@ def search_text(database: Database, text: str, runs: list[RunRow], limit: int) -
         if len(found) == limit:
             break
     return found
+
+
+def _rows(database: Database, some: list[int]) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the rows with these keys, in this order. They are read some at a time, because few may be enough."""
+    for first in range(0, len(some), AT_A_TIME):
+        wanted = some[first : first + AT_A_TIME]
+        sql = f"SELECT key, body, checksum FROM events WHERE key IN ({', '.join(map(str, wanted))})"
+        found = {row[0]: row for row in database.query(sql)}
+        yield from (found[key] for key in wanted if key in found)
 
 
 def said_in(event: Event) -> Iterator[str]:

@@ -15,7 +15,9 @@ import concurrent.futures
 import json
 import logging
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any, Literal, Self, cast
 from weakref import WeakSet
@@ -31,6 +33,7 @@ from agentnb.run.environment import STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
 from agentnb.store import RunInfo, Store
 from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
+from agentnb.studies.elsewhere import DrivingElsewhere
 from agentnb.studies.executors import Executor, check_store, check_workers, executor_of
 from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, check_options
 from agentnb.studies.progress import PERIOD, ProgressLine, summary
@@ -175,7 +178,12 @@ class Study:
         self._executor = executor
         if executor is not None and store is not None and any(not run.is_over for run in self.runs):
             check_workers(executor, self._plan(store), store)
-        self._driving = self._new_driving(at_once)
+        self._driving: Driving
+        if store is not None and any(run.status == "interrupted" for run in self.runs):
+            find = partial(_find_again, weakref.ref(self), store)
+            self._driving = DrivingElsewhere(self.runs, at_once, store, TAG.format(self.name), find)
+        else:
+            self._driving = self._new_driving(at_once)
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
         self._watchers: list[Callable[[], object]] = []
@@ -205,6 +213,8 @@ class Study:
         this.
         """
         self._watchers.append(callback)
+        if isinstance(self._driving, DrivingElsewhere):
+            self._driving.follow(weakref.WeakMethod(self._tell_watchers))
 
         def stop() -> None:
             if callback in self._watchers:
@@ -285,6 +295,8 @@ class Study:
                     f"Another study {self.name!r} runs in this process, with the same store. Use that one, or call its"
                     " cancel() first."
                 )
+        if isinstance(self._driving, DrivingElsewhere):
+            self._driving.end()
         driving = self._driving = self._new_driving(self._driving.at_once)
         if self._shows_progress and (left := sum(not run.is_over for run in self.runs)):
             line = ProgressLine(self.name, len(self.runs), len(self.runs) - left)
@@ -400,6 +412,9 @@ class Study:
     def pending(self) -> list[Pending]:
         """The calls of all runs that wait for a person, the run that was started first at the beginning.
 
+        If this process has not started the study, and the store has runs of it that have not ended, these are the calls
+        of the runs that other processes drive (`Store.inbox`).
+
         `study.run_of(item)` returns the run of one of them, with its arm.
         """
         return self._driving.pending
@@ -501,6 +516,8 @@ class Study:
         everywhere: bool = False,
     ) -> int:
         remember = arguments.get("remember")
+        if everywhere and isinstance(self._driving, DrivingElsewhere):
+            raise UsageError("everywhere=True is for a study that this process drives. Decide each call, or start it.")
         if everywhere and remember is None:
             raise UsageError('everywhere=True needs remember="tool" or remember="arguments".')
         is_single = isinstance(items, Pending)
@@ -607,6 +624,12 @@ class Study:
             f'<table aria-label="Study"><caption>{title}</caption><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table>"
         )
+
+
+def _find_again(study: weakref.ref[Study], store: Store) -> None:
+    """Read again which runs of the study the store has."""
+    if (of := study()) is not None:
+        of._find_recorded_runs(store, add=True)
 
 
 def _arms_text(arms: Mapping[str, Sequence[Label]]) -> str:

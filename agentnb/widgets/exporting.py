@@ -5,7 +5,7 @@ kernel for: the messages of each loop, what each event changed in the state of i
 `page/file.js` answers the page from these. The call graphs are those at the end of the recording.
 
 Code, style and data are compressed. A Content-Security-Policy allows the two scripts of the file, by their hashes, and
-nothing else: no request, no other script, no picture.
+nothing else: no request, no other script. Pictures of messages are allowed if the file has some, as part of its data.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ LIMITS = (64 * 1024, 16 * 1024, 4096, 1024, 256, 64)
 """The maximum sizes of an event's data, in bytes of JSON. The first one with which the data has room is used."""
 ROOM, ROOM_OF_EVENT = 128 * 1024, 92
 """The room of the compressed data, in bytes: so much, and so much for each event."""
+PICTURES = 2_000_000
+"""The maximum number of characters of the pictures in the messages, in addition to the room."""
 BATCH = 500
 """The number of rows that the page reads at once."""
 SAMPLES, SAMPLE = 8, 60
@@ -56,7 +58,9 @@ LOOPS = 200
 UNITS: tuple[Unit, ...] = ("call", "turn", "phase")
 """The units of a step whose ends the file has."""
 
-_POLICY = "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_POLICY = (
+    "default-src 'none'; script-src {scripts};{pictures} style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
 _PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -67,16 +71,16 @@ _PAGE = """\
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>
-html {{ color-scheme: light dark; background: #fff; }}
-body {{ margin: 0; font: 13px/18px system-ui, sans-serif; }}
-h1 {{ position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }}
-main {{ box-sizing: border-box; max-width: 1600px; margin: 0 auto; padding: 12px; }}
-main .agentnb-panel.agentnb-framed {{ height: max(320px, calc(100vh - 24px)) !important; margin: 0; }}
-main .agentnb-handle {{ display: none; }}
-@media (prefers-color-scheme: dark) {{ html {{ background: #0e1013; color: #e5e8ec; }} }}
-@media (max-width: 500px) {{
-  main {{ padding: 0; }}
-  main .agentnb-panel.agentnb-framed {{ height: max(320px, 100vh) !important; }}
+html{{color-scheme:light dark;background:#fff}}
+body{{margin:0;font:13px/18px system-ui,sans-serif}}
+h1{{position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)}}
+main{{box-sizing:border-box;max-width:1600px;margin:0 auto;padding:12px}}
+main .agentnb-panel.agentnb-framed{{height:max(320px,calc(100vh - 24px)) !important;margin:0}}
+main .agentnb-handle{{display:none}}
+@media (prefers-color-scheme:dark){{html{{background:#0e1013;color:#e5e8ec}}}}
+@media (max-width:500px){{
+main{{padding:0}}
+main .agentnb-panel.agentnb-framed{{height:max(320px,100vh) !important}}
 }}
 </style>
 </head>
@@ -91,7 +95,8 @@ main .agentnb-handle {{ display: none; }}
 """
 _BASE85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of `b85encode`
 _DIGITS = _BASE85.translate(bytes.maketrans(b"<>&`", b",.:/"))  # without those that mean something in HTML
-_START = """
+_START = (
+    """
 const digits = "DIGITS";
 const values = new Map([...digits].map((digit, value) => [digit.charCodeAt(0), value]));
 const bytesOf = (text) => {
@@ -118,6 +123,9 @@ script.type = "module";
 script.textContent = code;
 document.body.append(script);
 """.replace("DIGITS", _DIGITS.decode())
+    .replace("\n  ", "\n")
+    .replace("\n  ", "\n")
+)
 
 
 def export_html(run: Recording, path: str | os.PathLike[str]) -> Path:
@@ -130,11 +138,13 @@ def page_of(run: Recording) -> str:
     run = run.at(len(run.recording) - 1)  # it does not change while the file is made
     loops = Loops(run.loop, graphs=True).follow(run.events)
     now = status(run, loops)
-    compressed = _data(run, loops, now)
+    compressed, has_pictures = _data(run, loops, now)
     code = file_module()
     return _PAGE.format(
         title=escape(f"{now['name']} \N{MIDDLE DOT} {now['loop']}"),
-        policy=_POLICY.format(scripts=f"{_hash(_START)} {_hash(code)}"),
+        policy=_POLICY.format(
+            scripts=f"{_hash(_START)} {_hash(code)}", pictures=" img-src data:;" if has_pictures else ""
+        ),
         style=_packed(zlib.compress(file_style_sheet().encode(), 9)),
         data=_packed(compressed),
         code=_packed(zlib.compress(code.encode(), 9)),
@@ -148,10 +158,11 @@ def file_name(run: Recording) -> str:
     return f"{one_line(name, 60).strip(' -') or 'run'}.html"
 
 
-def _data(run: Recording, loops: Loops, now: dict[str, Any]) -> bytes:
-    """Return the compressed data of the file: a line with what the page's model has, then lines with batches of rows.
+def _data(run: Recording, loops: Loops, now: dict[str, Any]) -> tuple[bytes, bool]:
+    """Return the compressed data of the file, and True if it has pictures.
 
-    Data of events and messages that is too long for the room of the file is cut.
+    The data is a line with what the page's model has, then lines with batches of rows. Data of events and messages
+    that is too long for the room of the file is cut.
     """
     events = run.events
     trace = Trace()
@@ -177,14 +188,16 @@ def _data(run: Recording, loops: Loops, now: dict[str, Any]) -> bytes:
     states = _States(events)
     said = _Said(run, loops, trace)
     first = as_json(head | {"loops": said.loops})
-    room = ROOM + ROOM_OF_EVENT * len(events)
+    pictures = said.size_of_pictures()
+    room = ROOM + ROOM_OF_EVENT * len(events) + pictures
     *limits, least = (
         limit for limit in LIMITS if limit == LIMITS[-1] or _estimate(events, trace, states, limit) <= room
     )
     for limit in limits:
         if data := _compressed([first, *_batches(events, trace, states, said.by_event(limit // 4), limit)], room):
-            return data
-    return _compressed([first, *_batches(events, trace, states, said.by_event(least // 4), least)], None)
+            return data, pictures > 0
+    data = _compressed([first, *_batches(events, trace, states, said.by_event(least // 4), least)], None)
+    return data, pictures > 0
 
 
 def _at_the_end(notes: str) -> str:
@@ -275,6 +288,7 @@ class _Said:
         begun = (event for event in run.events if event.type == "run_start" and event.path)
         found = [("", None), *((event.path, event.seq) for event in islice(begun, LOOPS - 1))]
         causes = trace.spans.causes
+        self._size_of_pictures: int | None = None
         self._transcripts = [Transcript(run, loops.design_at(path), causes, path, begun=seq) for path, seq in found]
         self.loops = [
             {"path": repair_text(path), "begun": seq, "note": transcript.note}
@@ -287,12 +301,25 @@ class _Said:
         length: the maximum number of characters of a text.
         """
         said: dict[int, list[Any]] = {}
+        left = PICTURES
         for number, transcript in enumerate(self._transcripts):
             at = self.loops[number]["begun"] or 0
             for message in transcript_data(transcript, len(transcript), most=length, room=inf)["messages"]:
                 at = max(at, message["position"])
                 said.setdefault(at, []).append([number, message])
+                for part in (message, *message["calls"]):
+                    if (size := sum(map(len, part.get("pictures", ())))) > left:
+                        del part["pictures"]
+                    else:
+                        left -= size
+        self._size_of_pictures = PICTURES - left
         return said
+
+    def size_of_pictures(self) -> int:
+        """Return the number of characters of all pictures in the messages."""
+        if self._size_of_pictures is None:
+            self.by_event(0)
+        return self._size_of_pictures or 0
 
 
 def _compressed(lines: Iterable[bytes], room: int | None) -> bytes:

@@ -17,6 +17,8 @@ import regex
 from pydantic_core import PydanticSerializationError, to_json
 
 from agentnb.core.json import repair_text, repair_texts
+from agentnb.core.messages import text_of
+from agentnb.llms.conversion import part_in_words
 
 # Characters without a glyph of their own:
 #   Unicode's Default_Ignorable_Code_Point: joiners, directional marks, fillers, variation selectors, tags;
@@ -86,6 +88,20 @@ def as_json(value: Any) -> bytes:
 def pretty(value: Any) -> str:
     """Return a JSON value as indented text in valid Unicode, with exact numbers."""
     return repair_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def message_text(content: Any) -> str:
+    """Return the text of a message, and after it the name of each picture, document and sound."""
+    names = [words for block in content if (words := part_in_words(block))] if isinstance(content, list | tuple) else []
+    return "\n".join([*([text] if (text := text_of(content)) else []), *names])
+
+
+def without_data(value: Any) -> Any:
+    """Return a JSON value with each picture, document and sound in words: `[image: image/png, 5,612 bytes]`."""
+    if isinstance(value, Mapping):
+        words = part_in_words(value)
+        return words if words is not None else {name: without_data(one) for name, one in value.items()}
+    return [without_data(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def for_reading(value: Any) -> str:

@@ -363,8 +363,8 @@ _REASONS: dict[str, Applies] = {
     "the status is that of the error in a stream": lambda answer, name, ours, theirs: (
         name == "status" and theirs.status is None and answer.status == 200
     ),
-    "a compaction is counted too": lambda answer, name, ours, theirs: (
-        name.startswith("usage.") and b"iterations" in answer.body
+    "what a compaction or an adviser has used is counted too": lambda answer, name, ours, theirs: (
+        name.startswith("usage.") and any(part in answer.body for part in (b'"compaction"', b'"advisor_message"'))
     ),
 }
 """The known reasons, and when each applies."""

@@ -78,6 +78,7 @@ async def test_another_model_server_option_or_client_is_asked(peer: Peer, path: 
         await ask(Cached(llm, path))
     assert len(peer.requests) == 5
     await ask(Cached(OpenAI("m", peer.url), path).with_options(seed=1))
+    await ask(Cached(OpenAI("m", peer.url, seed=1), path).with_options(seed=None))
     assert len(peer.requests) == 5
 
 

@@ -121,6 +121,15 @@ def test_a_message_has_a_part_and_a_known_role() -> None:
         message("hello", role="robot")
 
 
+async def test_parts_of_a_failed_result_are_named_for_anthropic(peer: Peer) -> None:
+    failed = {"role": "tool", "tool_call_id": "c", "name": "plot", "is_error": True}
+    failed["content"] = [{"type": "text", "text": "No axes."}, PNG.model_dump(), PDF.model_dump()]
+    asked = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "plot", "arguments": {}}]}
+    told = await sent(peer, "anthropic", Anthropic("m", peer.url), {"role": "user", "content": "?"}, asked, failed)
+    texts = [block["text"] for block in told[-1]["content"][0]["content"]]
+    assert [text.partition(",")[0] for text in texts] == ["No axes.", "[image: image/png", "[document: application/pdf"]
+
+
 def result_of(dialect: str, told: list[dict[str, Any]]) -> Any:
     """Return what the model sees of a result: its text, and the parts after it."""
     if dialect == "anthropic":

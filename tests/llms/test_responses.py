@@ -269,6 +269,20 @@ async def test_a_server_that_sends_only_the_ends_of_items(peer: Peer) -> None:
     assert (text(chunks), stop(chunks)) == ("Hi.", "stop")
 
 
+async def test_a_text_whose_part_has_another_number_at_its_end_comes_once(peer: Peer) -> None:
+    opened = {"type": "message", "id": "m", "role": "assistant", "content": []}
+    at = {"output_index": 0, "item_id": "m"}
+    peer.replies(
+        events(
+            {"type": "response.output_item.added", "output_index": 0, "item": opened},
+            {"type": "response.output_text.delta", **at, "content_index": 1, "delta": "One."},
+            {"type": "response.output_item.done", "output_index": 0, "item": {"id": "m", **message("One.")}},
+            {"type": "response.completed", "response": {"status": "completed", "output": []}},
+        )
+    )
+    assert text(await ask(client(peer))) == "One."
+
+
 async def test_citations_come_back_with_their_text(serve: Any) -> None:
     cited = message("Green.")
     cited["content"][0]["annotations"] = [

@@ -169,6 +169,13 @@ async def test_tokens_are_counted_by_characters_where_the_server_reports_none() 
     assert session().start("go").state.usage == {}
 
 
+async def test_a_server_that_reports_zeros_has_reported_nothing() -> None:
+    run = session(turns=9, input_tokens=0, output_tokens=0).start("go " * 400, limits={"tokens": 800})
+    with pytest.raises(LimitReached, match="800 tokens"):
+        await run
+    assert run.state.usage["estimated_answers"] == 3
+
+
 async def test_a_picture_is_estimated_by_one_number_and_calls_count_too() -> None:
     plot = Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100_000))
     run = session(turns=0).start(message("What is this?", plot), limits={"tokens": 5_000})

@@ -9,13 +9,16 @@ import threading
 import zlib
 from base64 import b85decode
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image as Picture
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from agentnb import SessionLoop, Store, UsageError, replay
+from agentnb.content import Image, Pdf, message
 from agentnb.core.evolve import nested
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
@@ -293,6 +296,22 @@ def test_hostile_text_stays_text_in_the_file(family: str, offline: Opened, tmp_p
     assert HIDDEN.findall(shown) == []
     offline.check(path)
     run.cancel()
+
+
+def test_pictures_are_in_the_file_and_do_not_cut_its_texts(tmp_path: Path, offline: Opened) -> None:
+    drawn = BytesIO()
+    Picture.effect_noise((400, 400), 90).save(drawn, "PNG")
+    long = "word " * 500
+    loop = SessionLoop(ScriptedLLM(["done"]))
+    run = loop.start(message(long, Image.from_bytes(drawn.getvalue()), Pdf.from_bytes(b"%PDF-1.7")))
+    run.result(30)
+    opened = offline.open(run.export_html(tmp_path / "run.html"))
+    tab(opened, "Messages")
+    shown = opened.get_by_alt_text("Picture 1 of 1")
+    expect(shown).to_be_visible()
+    assert shown.evaluate("async (image) => { await image.decode(); return image.naturalWidth; }") == 400
+    for words in (long.strip(), "[document: application/pdf, 9 bytes]"):
+        expect(opened.get_by_role("region", name="Messages")).to_contain_text(words)
 
 
 # -- the file

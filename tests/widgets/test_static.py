@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentnb import Loop
+from agentnb import Loop, SessionLoop, tool
+from agentnb.content import Image, Pdf, message
 from agentnb.core.events import (
     CallEnd,
     CallStart,
@@ -23,7 +24,7 @@ from agentnb.core.events import (
 from agentnb.core.messages import Message, ToolCall
 from agentnb.loops.want import say
 from agentnb.run import Replay
-from agentnb.testing import call, text
+from agentnb.testing import ScriptedLLM, call, text
 from agentnb.widgets import static_html
 from agentnb.widgets.static.panel import plain_text
 from agentnb.widgets.static.pictures import CALL, MODEL, PERSON
@@ -549,3 +550,35 @@ def test_at_every_event_of_every_design_the_page_is_whole(world: str) -> None:
         assert page.is_inert()
         assert page.open == []
         assert f"Saved copy of {position + 1:,} event" in page.text
+
+
+async def test_pictures_of_messages_and_results_are_in_the_copy_and_other_parts_are_named() -> None:
+    png, gif = Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(9)), Image.from_bytes(b"GIF89a" + bytes(9))
+    pdf, link = Pdf.from_bytes(b"%PDF-1.7"), Image.from_url("https://e.org/a.png")
+    large = Image.from_bytes(b"GIF89a" + bytes(180_000))
+
+    @tool
+    def shot() -> Any:
+        """Take a picture."""
+        return [png, pdf, "seen"]
+
+    run = SessionLoop(ScriptedLLM([[call("shot", id="c")], "done"]), [shot]).start(
+        message("See", gif, pdf, link, large)
+    )
+    await run
+    page = Reader(static_html(run))
+    shown = [has for tag, has in page.elements if tag == "img" and not (has["src"] or "").startswith(PICTURE)]
+    assert [has["src"] for has in shown] == [
+        f"data:image/{kind};base64,{part.model_dump()['source']['data']}" for kind, part in (("gif", gif), ("png", png))
+    ]
+    assert [has["alt"] for has in shown] == ["Picture 1 of 2", "Picture 1 of 1"]
+    assert all("max-width" in (has["style"] or "") for has in shown)
+    for words in (
+        "[document: application/pdf, 9 bytes]",
+        "[image: https://e.org/a.png]",
+        "[image: image/png, 18 bytes]",
+        "1 of 2 pictures left out to keep this small",
+    ):
+        assert words in page.text
+    assert "https://" not in " ".join(has["src"] or "" for has in shown)
+    assert "base64" not in page.text

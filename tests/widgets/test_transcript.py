@@ -17,6 +17,7 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.loops import Loops
+from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.transcript import (
     CALLS,
     PICTURE,
@@ -205,6 +206,20 @@ async def test_pictures_that_are_part_of_a_message_are_shown_and_nothing_else() 
     assert answer["calls"][0]["pictures"] == [f"data:image/png;base64,{png.model_dump()['source']['data']}"]
     assert "pictures" not in answer
     assert "pictures" not in last
+    assert (
+        "[image: image/gif, 6 bytes]\n[image: https://e.org/a.png]\n[document: application/pdf, 9 bytes]"
+        in user["text"]
+    )
+    assert "[image: image/png, 18 bytes]" in answer["calls"][0]["result"]
+    assert "base64" not in answer["calls"][0]["result"] + answer["calls"][0]["returned"]
+
+
+async def test_a_message_of_a_picture_alone_has_a_row_in_the_trace() -> None:
+    run = SessionLoop(ScriptedLLM(["one", "two"])).start("Go.")
+    run.follow_up(message(Image.from_bytes(b"GIF89a")))
+    await run
+    rows = Trace().follow(run.events).rows()
+    assert [row.text for row in rows if row.kind == "message"] == ["[image: image/gif, 6 bytes]"]
 
 
 async def test_large_pictures_are_not_sent_to_the_page() -> None:

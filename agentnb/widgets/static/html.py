@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
+from agentnb.llms.conversion import part_in_words
 from agentnb.widgets.text import BAR, one_line, visible
+from agentnb.widgets.views.transcript import pictures_in
 
 TEXT, LINES = 2000, 60
 """Characters and lines of one text at most."""
@@ -19,6 +21,10 @@ LINE = 240
 CLASSES = "agentnb-static mathjax_ignore tex2jax_ignore"
 """By the last two MathJax leaves the text unchanged, in version 3 (JupyterLab) and in version 2 (nbconvert)."""
 BLOCK = "margin:2px 0 6px 18px;white-space:pre-wrap;font-size:13px;line-height:18px"
+
+THUMBNAIL = "max-width:240px;max-height:160px;margin:2px 0 6px 18px;vertical-align:top"
+NAMED = 10
+"""Documents and sounds of one message that are named."""
 
 _TEMPLATE = re.compile(r"\{(?=[{%#])|(?<=[}%#])\}")
 
@@ -52,6 +58,25 @@ def line(text: str, room: int = LINE) -> str:
     """Return text as HTML, cut to one line; to half a line if escaping makes it much longer."""
     cut = escaped(one_line(text, room))
     return cut if len(cut) <= 2 * room else escaped(one_line(text, room // 2))
+
+
+def thumbnails(content: Any, room: Budget) -> str:
+    """Return the pictures in the content of a message, or in a result, and the names of its documents and sounds.
+
+    Only pictures that are part of the data are shown; nothing is fetched.
+    """
+    pictures = pictures_in(content)
+    made = [
+        room.spend(f'<img alt="Picture {number} of {len(pictures)}" style="{THUMBNAIL}" src="{quoted(address)}">')
+        for number, address in enumerate(pictures, 1)
+    ]
+    left_out = sum(not one for one in made)
+    words = [f"{left_out:,} of {count(len(pictures), 'picture')} left out to keep this small"] if left_out else []
+    if isinstance(content, (list, tuple)):
+        named = [text for block in content if (text := part_in_words(block)) and not text.startswith("[image: image/")]
+        words = [*named[:NAMED], *words]
+    after = f'<div style="opacity:.72;margin-left:18px">{line(" ".join(words))}</div>' if words else ""
+    return f"<div>{''.join(made)}</div>{after}" if any(made) else after
 
 
 def shortened(text: str) -> str:

@@ -16,7 +16,19 @@ from typing import Any
 
 from agentnb.core.events import Event
 from agentnb.run import Recording
-from agentnb.widgets.static.html import Budget, block, count, escaped, fold, hung, line, path_of, portable, quoted
+from agentnb.widgets.static.html import (
+    Budget,
+    block,
+    count,
+    escaped,
+    fold,
+    hung,
+    line,
+    path_of,
+    portable,
+    quoted,
+    thumbnails,
+)
 from agentnb.widgets.static.pictures import (
     CALL,
     LINE,
@@ -31,7 +43,7 @@ from agentnb.widgets.static.pictures import (
 )
 from agentnb.widgets.static.rows import mark, row_html, rows_html
 from agentnb.widgets.text import amount, duration, for_reading, one_line, used, visible
-from agentnb.widgets.views.about import Sign, display_name, input_text
+from agentnb.widgets.views.about import Sign, display_name, input_content, input_text
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
 from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb
 from agentnb.widgets.views.questions import Questions
@@ -47,6 +59,8 @@ STYLE = (
 SIDE = "float:right;display:flex;flex-wrap:wrap;gap:8px;margin:0 0 8px 16px"
 PICTURES, QUESTIONS, GRAPHS = 30_000, 10_000, 20_000
 """Bytes of the pictures of the strip and the phases, of the waiting questions, of the call graphs."""
+THUMBNAILS = 200_000
+"""Bytes of the pictures in messages and results, in addition to all else."""
 QUESTION = 400
 """Characters of the question of the run that are shown without unfolding it."""
 NAMED = 20
@@ -80,7 +94,7 @@ def plain_text(run: Recording) -> str:
 
 
 def static_html(run: Recording, note: str = "") -> str:
-    """Return the current state of the run as HTML of less than 180 kB.
+    """Return the current state of the run as HTML of less than 180 kB, and at most 200 kB of pictures in its messages.
 
     note: a sentence about the page itself.
     """
@@ -89,7 +103,7 @@ def static_html(run: Recording, note: str = "") -> str:
     now = status(run, loops)
     trace = Trace().follow(events)
     drawn = strip(events, trace.spans)
-    pictures = Budget(PICTURES)
+    pictures, shown_pictures = Budget(PICTURES), Budget(THUMBNAILS)
     rows = trace.rows()
     answers = [row for row in rows if row.kind == "answer"]
     shown = rows[: len(rows) - len(answers)]
@@ -97,6 +111,7 @@ def static_html(run: Recording, note: str = "") -> str:
         _head(now, events, drawn),
         _problem(now),
         _asked(input_text(run)),
+        thumbnails(input_content(run)[0], shown_pictures),
         f'<div style="margin:4px 0">{escaped(note)}</div>' if note else "",
         _divergence(now["diverged"]),
         _strip(drawn, pictures),
@@ -105,7 +120,7 @@ def static_html(run: Recording, note: str = "") -> str:
         *_remembered(run),
         *_graphs(loops, Budget(GRAPHS)),
         _diagrams(loops, now["name"], now["phase"], pictures),
-        f'<div role="log" aria-label="Events">{rows_html(shown, folded=len(events) >= 200)}</div>',
+        f'<div role="log" aria-label="Events">{rows_html(shown, shown_pictures, folded=len(events) >= 200)}</div>',
         *_queued(run),
         *(row_html("○", MODEL, "<b>Answer</b>", row.result) for row in answers),
         _foot(len(events)),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentnb.widgets.static.html import Budget, block, count, ends, escaped, fold, line
+from agentnb.widgets.static.html import Budget, block, count, ends, escaped, fold, line, thumbnails
 from agentnb.widgets.static.pictures import CALL, ERROR, LINE, MODEL, PERSON
 from agentnb.widgets.text import duration, for_reading, used
 from agentnb.widgets.views.short import output
@@ -36,11 +36,14 @@ def mark(sign: str, colour: str) -> str:
     return f'<span style="color:{ERROR if sign == "✕" else colour}">{sign}</span>'
 
 
-def rows_html(rows: Sequence[Row], *, folded: bool) -> str:
-    """Return the trace, of less than 110 kB. folded: what is inside a turn is to be unfolded."""
+def rows_html(rows: Sequence[Row], pictures: Budget, *, folded: bool) -> str:
+    """Return the trace, of less than 110 kB without the pictures in results.
+
+    pictures: the room for them. folded: what is inside a turn is to be unfolded.
+    """
     if not rows:
         return '<div style="opacity:.72">Nothing has happened yet.</div>'
-    return _List(folded).outer(rows)
+    return _List(folded, pictures).outer(rows)
 
 
 def row_html(sign: str, colour: str, lead: str, value: Any) -> str:
@@ -52,7 +55,8 @@ def row_html(sign: str, colour: str, lead: str, value: Any) -> str:
 class _List:
     """Draws rows as long as there is room; long texts have room of their own, so that they do not displace rows."""
 
-    def __init__(self, folded: bool) -> None:
+    def __init__(self, folded: bool, pictures: Budget) -> None:
+        self._pictures = pictures
         self._outer, self._heads, self._details = Budget(OUTER), Budget(INSIDE), Budget(DETAILS)
         self._folded = folded
 
@@ -146,6 +150,7 @@ class _List:
         if hidden:
             words = ", ".join(words for words, _ in hidden)
             yield self._spend(fold(words, "".join(block(text) for _, text in hidden), _DEEP))
+        yield thumbnails(row.result, self._pictures)
 
         # Who decided; that a rule let it run is not worth a line.
         for decided in row.decided:

@@ -91,16 +91,24 @@ def imported_text(run: Recording) -> str:
 
 def input_text(run: Recording) -> str:
     """Return what a run was started with, as text."""
+    content, is_message = input_content(run)
+    if is_message:
+        return text_of(content)
+    return content if isinstance(content, str) else on_a_line(content) if content is not None else ""
+
+
+def input_content(run: Recording) -> tuple[Any, bool]:
+    """Return what a run was started with, and True if it is the content of a message."""
     event: Any
     for event in islice(run.recording, RECENT):
         if event.type == "model_start":
             break
         if event.type == "message" and not event.path and event.origin == "input" and event.message.role == "user":
-            return text_of(event.message.content)
+            return event.message.content, True
     given = run.input
     if isinstance(given, Sequence) and not isinstance(given, str) and given and isinstance(given[-1], Mapping):
         given = given[-1].get("content", given)
-    return given if isinstance(given, str) else on_a_line(given) if given is not None else ""
+    return given, False
 
 
 def tools_offered(run: Recording) -> list[list[Any]]:

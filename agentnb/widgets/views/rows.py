@@ -12,6 +12,7 @@ from typing import Any
 
 from agentnb.core.events import Event, plain_event
 from agentnb.core.messages import OPTIONAL
+from agentnb.llms.conversion import part_in_words
 from agentnb.widgets.text import as_json, brief, one_line, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import decided
@@ -147,10 +148,15 @@ def _small(data: dict[str, Any], limit: int) -> tuple[dict[str, Any], bytes]:
 
 
 def clip(value: Any, length: int, items: int, depth: int = 5) -> Any:
-    """Return a JSON value with long strings, long lists and deep nesting cut, and a note at each cut."""
+    """Return a JSON value with long strings, long lists and deep nesting cut, and a note at each cut.
+
+    Pictures, documents and sound are named.
+    """
     if isinstance(value, str):
         return value if len(value) <= length else f"{value[:length]}… ({len(value):,} characters)"
     if isinstance(value, Mapping):
+        if (words := part_in_words(value)) is not None:
+            return words
         if depth == 0:
             return f"{{… {len(value):,} fields}}"
         kept = {key[:100]: clip(value[key], length, items, depth - 1) for key in list(value)[: 2 * items]}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.widgets.text import as_json, for_reading, on_a_line, one_line
+from agentnb.widgets.text import as_json, for_reading, on_a_line, one_line, without_data
 
 LINE = 240
 """Characters of the arguments of a call in its line."""
@@ -16,6 +16,8 @@ RESULT = 60
 """Characters of a result in a line; a longer one is shown below the line."""
 BRIEFLY = 100
 """Characters of a result in a line that shows only its beginning."""
+PARTS = 20
+"""Items of a result that are searched for pictures, documents and sound, for the line of a call."""
 TABLE = 400
 """Rows of a result that are laid out as a table."""
 
@@ -63,6 +65,10 @@ def result_in_short(result: Any) -> str:
     """Return a result in one line: of records their number, of a text its first line, else its beginning."""
     if isinstance(result, str):
         return one_line(result.strip().partition("\n")[0], BRIEFLY)
+    if isinstance(result, (Mapping, list, tuple)) and len(result) <= PARTS:
+        result = without_data(result)
+    if isinstance(result, str):  # it was a picture
+        return one_line(result, BRIEFLY)
     if isinstance(result, Mapping):
         return one_line(in_short(result, {}), BRIEFLY)
     if isinstance(result, (list, tuple)) and len(result) > 1 and isinstance(result[0], Mapping):
@@ -74,6 +80,7 @@ def output(result: Any) -> Output:
     """Return a result for reading: short ones in a line, records as a table, all else as text."""
     if result is None or result == "":
         return Output("", "", "")
+    result = without_data(result)
     text = result if isinstance(result, str) else on_a_line(result)
     if len(text) <= RESULT and "\n" not in text:
         return Output(text, "", text)

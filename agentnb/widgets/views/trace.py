@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
 from agentnb.core.messages import text_of
-from agentnb.widgets.text import as_json, brief, on_a_line, one_line
+from agentnb.widgets.text import as_json, brief, message_text, on_a_line, one_line
 from agentnb.widgets.views.decisions import CHANGING, deciders_name
 from agentnb.widgets.views.live import is_within
 from agentnb.widgets.views.short import in_short, result_in_short
@@ -250,7 +250,7 @@ class Trace:
 
     def _note_message(self, position: int, event: Any, loop: _Loop) -> None:
         """Add a message that is no answer and no result, unless the loop was started with it."""
-        role, text = event.message.role, text_of(event.message.content)
+        role, text = event.message.role, message_text(event.message.content)
         if event.origin == "input" and (event.path or not loop.has_input):
             if not event.path and role == "user":
                 self._note_question(event.message.content, is_message=True)

@@ -25,6 +25,7 @@ from agentnb.core.json import repair_text
 from agentnb.core.loop import Design
 from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
+from agentnb.llms.conversion import part_in_words
 from agentnb.run import Recording
 from agentnb.tools import as_tools
 from agentnb.widgets.text import brief, for_reading, one_line, pretty
@@ -387,8 +388,11 @@ def _cut(value: Any, room: int) -> str:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message, with the kind of each part that has no text."""
+    """Return the text of a message, with the name of each part that has no text."""
     if not isinstance(content, list):
         return text_of(content) if isinstance(content, str) else pretty(clip(content, TEXT, 40))
     parts = (block if isinstance(block, Mapping) else {"text": block} for block in content)
-    return "\n".join(str(part["text"]) if "text" in part else f"[{part.get('type', 'something')}]" for part in parts)
+    return "\n".join(
+        str(part["text"]) if "text" in part else part_in_words(part) or f"[{part.get('type', 'something')}]"
+        for part in parts
+    )
