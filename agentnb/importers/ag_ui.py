@@ -31,7 +31,7 @@ def recognises(file: ForeignFile) -> bool:
 
 def read(file: ForeignFile) -> Iterator[Event]:
     """Yield the events of the runs. The runs of one log are turns of the same conversation."""
-    events = file.document if isinstance(file.document, list) else [line for _, line in file.lines()]
+    events = iter(file.document) if isinstance(file.document, list) else (line for _, line in file.lines())
     root = _Log(file, Writer(file.lost, name="agent"))
     inside: dict[str, _Log | None] = {}  # by the id of a sub-agent
     for number, event in enumerate(events, 1):

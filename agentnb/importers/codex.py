@@ -49,7 +49,9 @@ def read(file: ForeignFile) -> Iterator[Event]:
         if line.get("type") == "response_item"
     )
     rollout = _Rollout(file, writer)
-    for line, payload in lines:
+    lines.reverse()
+    while lines:  # each line is forgotten when it is read: a long rollout is not twice in memory
+        line, payload = lines.pop()
         time = seconds(line.get("timestamp"), file.lost)
         kind, what = str(line.get("type")), str(payload.get("type"))
         if kind == "response_item":

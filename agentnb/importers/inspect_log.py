@@ -198,9 +198,14 @@ class _Sample:
             return value
         if depth > 30:
             return value
+        # A value without attachments is returned as it is, not as a copy.
         if isinstance(value, Mapping):
-            return {key: self.resolved(one, depth + 1) for key, one in value.items()}
-        return [self.resolved(one, depth + 1) for one in value] if isinstance(value, list) else value
+            made = {key: self.resolved(one, depth + 1) for key, one in value.items()}
+            return made if any(made[key] is not one for key, one in value.items()) else value
+        if isinstance(value, list):
+            items = [self.resolved(one, depth + 1) for one in value]
+            return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+        return value
 
     def inputs(self, event: Mapping[str, Any]) -> list[Any]:
         """Return the messages that a request sent."""

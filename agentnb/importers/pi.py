@@ -30,7 +30,10 @@ def read(file: ForeignFile) -> Iterator[Event]:
     kept = ("version", "id", "cwd", "provider", "modelId", "thinkingLevel")
     about = to_json_data({key: head[key] for key in kept if head.get(key)})
     writer = Writer(file.lost, name="pi", about=about)
-    for entry in _branch(file, entries[1:]):
+    branch = _branch(file, entries[1:])[::-1]
+    del entries
+    while branch:  # each entry is forgotten when it is read: a long session is not twice in memory
+        entry = branch.pop()
         kind = entry.get("type")
         message = entry.get("message")
         if kind == "message" and isinstance(message, Mapping):

@@ -385,14 +385,35 @@ def chosen_tool(choice: Any, tools: Sequence[ToolSpecification]) -> str | None:
             return None
 
 
+_NOT_IN_STRICT_MODE = frozenset(
+    {
+        *("allOf", "contains", "default", "dependentRequired", "dependentSchemas", "else", "if", "maxContains"),
+        *("maxLength", "maxProperties", "minContains", "minLength", "minProperties", "not", "oneOf"),
+        *("patternProperties", "prefixItems", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+        "uniqueItems",
+    }
+)
+"""Keywords of a schema that OpenAI does not enforce, and rejects if it is asked to."""
+_OF_NAMES = frozenset({"properties", "$defs", "definitions"})
+"""Keywords whose value has schemas by names, which may be those of keywords."""
+_OF_DATA = frozenset({"const", "enum", "examples"})
+
+
 def is_strict(schema: Any) -> bool:
     """Return True if OpenAI can enforce the schema: every object is closed and requires all its properties."""
     if isinstance(schema, list):
         return all(is_strict(part) for part in schema)
     if not isinstance(schema, Mapping):
         return True
+    if not _NOT_IN_STRICT_MODE.isdisjoint(schema):
+        return False
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties):
             return False
-    return all(is_strict(part) for part in schema.values())
+    parts = [
+        list(part.values()) if name in _OF_NAMES and isinstance(part, Mapping) else part
+        for name, part in schema.items()
+        if name not in _OF_DATA
+    ]
+    return is_strict(parts)

@@ -28,14 +28,6 @@ from agentnb.llms.conversion import close_objects, is_strict
 
 _WRAPPED = "value"
 """The only field of the object that is asked for if the type is not an object. Providers accept no other schema."""
-_NOT_IN_STRICT_MODE = frozenset(
-    {
-        *("contains", "default", "maxContains", "maxLength", "maxProperties", "minContains", "minLength"),
-        *("minProperties", "oneOf", "patternProperties", "propertyNames", "unevaluatedItems"),
-        *("unevaluatedProperties", "uniqueItems"),
-    }
-)
-"""Keywords of a schema that OpenAI does not enforce."""
 _QUOTED = 300
 """The maximum number of characters of an answer in an error."""
 _FORMS: Sequence[Mapping[str, Any]] = ({}, {"by_alias": True}, {"by_alias": True, "round_trip": True})
@@ -118,7 +110,7 @@ class StructuredOutput(OutputType):
                 **definitions,
             }
         # Pydantic leaves objects open, and OpenAI enforces only closed ones.
-        if self._adapter is not None and not _keywords(self.request_schema) & _NOT_IN_STRICT_MODE:
+        if self._adapter is not None:
             closed = close_objects(self.request_schema)
             self.request_schema = closed if is_strict(closed) else self.request_schema
 
@@ -198,10 +190,3 @@ _AGAIN = "Answer again, with one JSON object and nothing else. It must follow th
 
 def _failed(message: str) -> RunEnd:
     return RunEnd(reason="error", error=ErrorInfo(type="InvalidOutput", message=message))
-
-
-def _keywords(schema: Any) -> set[str]:
-    """Return all keys in a schema. The name of a property counts too, which can only make the request less strict."""
-    if isinstance(schema, Mapping):
-        return {*map(str, schema), *(name for part in schema.values() for name in _keywords(part))}
-    return {name for part in schema for name in _keywords(part)} if isinstance(schema, list) else set()

@@ -229,7 +229,8 @@ class Executor:
                 now = f"is performed by a {loop.kind()} now" if loop else "is not performed by a loop now"
                 raise RecordingMismatch(
                     f"The recording stops inside the nested loop {name!r} ({state.loop}), which performs the call"
-                    f" {call.name!r} of {frame.design.name!r}; that call {now}. Pass the loop that was recorded."
+                    f" {call.name!r} of {frame.design.name!r}; that call {now}. Pass a loop of this kind as the tool"
+                    f" that performs it: tool({state.loop}(...), name={call.name!r})."
                 )
             if loop is not None:
                 nested = Frame(loop, state, name=name, above=frame, call=call.id)

@@ -11,7 +11,7 @@ from pathlib import Path
 import agentnb
 from agentnb import Store
 from agentnb.core.events import Event
-from tests.benchmarks.measure import report
+from tests.benchmarks.measure import report, tell
 from tests.benchmarks.models import Calling
 
 
@@ -68,5 +68,5 @@ def test_a_hundred_thousand_events_are_read_from_a_store(tmp_path: Path, capsys)
         count = store.find(name="long")[0].events
         seconds = least(lambda: store.load("long"), 3)
     with capsys.disabled():
-        print(f"{'100,000 events read from a store':58} {seconds / count * 1e5 * 1000:8.0f} ms")
+        tell(f"{'100,000 events read from a store':58} {seconds / count * 1e5 * 1000:8.0f} ms")
     assert seconds / count < 200e-6

@@ -233,6 +233,25 @@ async def test_the_spans_of_a_live_run_equal_its_events(tracer: Any) -> None:
     assert second.attributes["agentnb.messages_before"] == 2
 
 
+async def test_a_live_run_is_in_the_panel_and_in_the_collector_at_once(tracer: Any) -> None:
+    run = outer.start("How warm is it?", approve=True)
+    panel, shown = run.panel(), asyncio.Event()
+    panel.observe(lambda change: shown.set() if change.new == len(run.events) and run.state.over else None, "total")
+    stop = export_spans(run, tracer[0])
+    ended = 0
+    async for event in run:
+        # The span of what this event ends is in the collector now, with the event's time.
+        if event.type in ("model_end", "call_end", "run_end"):
+            ended += 1
+            assert abs(tracer[1].get_finished_spans()[-1].end_time / 1e9 - event.time) < 1e-5
+        assert len(tracer[1].get_finished_spans()) == ended
+    stop()
+    await asyncio.wait_for(shown.wait(), 10)
+    assert panel.status["over"]
+    assert ended == sum(expected(run.events).values())
+    panel.close()
+
+
 async def test_errors_and_waits_are_marked_in_spans(tracer: Any) -> None:
     run = await a_run_with_everything()
     export_spans(run, tracer[0])()  # the events of its past

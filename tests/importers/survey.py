@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import agentnb
-from agentnb import SessionLoop, Snapshot
+from agentnb import SessionLoop, Snapshot, tool
 from agentnb.errors import AgentnbError
 from agentnb.testing import ScriptedLLM
 
@@ -79,7 +80,9 @@ async def survey(files: Iterable[Path], forks: int = FORKS) -> tuple[dict[str, R
 
 async def continues(recording: agentnb.run.Replay, seq: int) -> bool:
     """Return True if a run continues from the event, up to its end."""
-    loop = SessionLoop(ScriptedLLM(["Continued."], repeat=True), recording.tools(at=seq))
+    llm = ScriptedLLM(["Continued."], repeat=True)
+    tools = recording.tools(*sub_agents(recording, seq, llm).values(), at=seq)
+    loop = SessionLoop(llm, tools)
     try:
         run = recording.fork(at=seq, loop=loop, approve=True)
     except AgentnbError:
@@ -88,6 +91,26 @@ async def continues(recording: agentnb.run.Replay, seq: int) -> bool:
         run.steer("Continue.")
     await run
     return run.stop_reason == "completed"
+
+
+def sub_agents(recording: agentnb.run.Replay, seq: int, llm: ScriptedLLM, above: str = "") -> dict[str, Any]:
+    """Return tools for the sub-agents that run at an event: loops that continue them, by the name of the tool."""
+    names: dict[str, str] = {}  # of the tools, by the calls of this loop
+    open_calls: dict[str, str] = {}  # the paths of the sub-agents that perform them
+    for event in recording.recording[: seq + 1]:
+        if event.path == above and event.type == "call_start":
+            names[event.call_id] = event.name
+        elif event.path == above and event.type == "call_end":
+            open_calls.pop(event.call_id, None)
+        elif event.type == "run_start" and event.path and event.path.rpartition("/")[0] == above:
+            open_calls[event.call] = event.path
+    return {
+        names[call]: tool(
+            SessionLoop(llm, recording.tools(*sub_agents(recording, seq, llm, path).values(), at=seq)), name=names[call]
+        )
+        for call, path in open_calls.items()
+        if call in names
+    }
 
 
 def table(rows: dict[str, Row]) -> str:

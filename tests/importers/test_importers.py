@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 import agentnb
-from agentnb import SessionLoop, Snapshot, Store, UsageError, importers
+from agentnb import SessionLoop, Snapshot, Store, UsageError, importers, tool
 from agentnb.analysis import calls, decisions, events, messages
 from agentnb.core.events import Event
 from agentnb.core.messages import Message
@@ -428,8 +428,17 @@ def test_an_id_of_a_sub_agent_is_no_path(tmp_path: Path) -> None:
 async def test_a_fork_inside_a_sub_agent_is_refused_with_the_reason(tmp_path: Path) -> None:
     recorded = opened(tmp_path / "s.jsonl", lines([*AGENT, *with_agent()]))
     inside = next(event.seq for event in recorded.recording if event.path)
-    with pytest.raises(RecordingMismatch, match="inside the nested loop 'agent'"):
+    with pytest.raises(
+        RecordingMismatch, match=r"inside the nested loop 'agent'.*tool\(SessionLoop\(...\), name='weather'\)"
+    ):
         recorded.fork(at=inside, loop=SessionLoop(ScriptedLLM(["x"])))
+    # As the message says: the sub-agent continues, and the agent after it.
+    helper = SessionLoop(ScriptedLLM(["Helped."]), recorded.tools(at=inside))
+    loop = SessionLoop(ScriptedLLM(["Done."]), recorded.tools(tool(helper, name="weather"), at=inside))
+    run = recorded.fork(at=inside, loop=loop)
+    assert await run == "Done."
+    ends = [(event.path, event.reason) for event in run.events if event.type == "run_end"]
+    assert ends == [("agent", "completed"), ("", "completed")]
 
 
 def test_the_branch_that_ends_last_is_read(tmp_path: Path) -> None:

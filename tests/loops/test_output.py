@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
@@ -164,6 +164,40 @@ async def test_tools_are_used_before_the_answer(kind: Any) -> None:
 )
 async def test_types_that_are_no_object(kind: Any, output: Any, answer: str, value: Any) -> None:
     assert await result(kind(ScriptedLLM([answer]), output=output)) == value
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["a"]
+    default: int
+
+
+class AlsoClosed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["b"]
+
+
+@pytest.mark.parametrize(
+    ("output", "is_strict"),
+    [
+        (list[int], True),
+        (Closed, True),
+        (Closed | AlsoClosed, True),
+        (set[int], False),
+        (tuple[int, str], False),
+        (Annotated[Closed | AlsoClosed, Field(discriminator="kind")], False),
+    ],
+)
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_schema_that_openai_rejects_is_not_sent_as_strict(
+    peer: Peer, api: Any, output: Any, is_strict: bool
+) -> None:
+    peer.replies(body(400, {"error": {"message": "enough"}}))
+    with pytest.raises(RunFailed, match="enough"):
+        await result(SessionLoop(OpenAI("m", peer.url, api=api), output=output))
+    sent = peer.requests[0].body
+    form = sent["text"]["format"] if api == "responses" else sent["response_format"]["json_schema"]
+    assert form.get("strict", False) is is_strict
 
 
 @LOOPS
