@@ -248,11 +248,13 @@ export class StudyPanel {
     if (text.length < SEARCHED_FROM) return;
     this.typing = setTimeout(() => {
       if (this.store.gone) return;
-      this.store.ask({ type: "search", text }, (answer) => {
+      /** @param {RunsSaying} answer */
+      const found = (answer) => {
         if (!answer.ok || text !== this.field.value.trim()) return;
         this.store.runs.said = { text, runs: new Set(answer.runs) };
         this.rearrange();
-      });
+      };
+      this.store.ask(/** @type {any} */ ({ type: "search", text }), /** @type {any} */ (found)); // only a study has this question
     }, TYPED_AFTER);
   }
 

@@ -463,7 +463,6 @@ interface Questions {
   replay: object;
   rename: { id: string; name: string };
   compare: { id: string };
-  search: { text: string };
   /** All of a pair of compared rows, by their numbers. */
   whole: { id: string; numbers: ComparedRow["numbers"] };
 }
@@ -488,11 +487,12 @@ interface Answers {
   open: Opened;
   replay: Opened;
   rename: Failed | { ok: true; name: string; error?: undefined };
-  /** The numbers of the runs of a study in which the text was said. */
-  search: Failed | { ok: true; runs: number[]; error?: undefined };
   compare: Failed | { ok: true; compared: Comparison; error?: undefined };
   whole: Failed | { ok: true; whole: ComparedPart[]; error?: undefined };
 }
+
+/** The answer to a question of the panel of a study: the numbers of the runs in which a text was said. */
+type RunsSaying = Failed | { ok: true; runs: number[]; error?: undefined };
 
 type Failed = { ok: false; error: string };
 
