@@ -72,15 +72,15 @@ class Attendance:
 
     def note(self, run: Run, event: Event | None) -> None:
         """Take up a change of a run. Called with the lock of the run, so it returns at once."""
-        if isinstance(event, ApprovalRequest) or (
+        is_claimed = isinstance(event, ApprovalRequest) or (
             event is None and run.driven and any(state.asking for _, state in run.state.running())
-        ):
-            self._runs[run.id] = run
-        elif run.id not in self._runs:
+        )
+        if not is_claimed and run.id not in self._runs:
             return
         with self._lock:
             if self._is_closed:
                 return
+            self._runs[run.id] = run
             if self._process != os.getpid():
                 self._forget_thread()
             self._changed.add(run.id)
