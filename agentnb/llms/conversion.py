@@ -365,24 +365,32 @@ _CHOICES = frozenset({"auto", "none", "required", "any", "validated"})
 """The words that `tool_choice` may be. Servers that are not OpenAI's have further ones."""
 
 
-def chosen_tool(choice: Any, tools: Sequence[ToolSpecification]) -> str | None:
-    """Return the name of the tool that a `tool_choice` demands: a name, or the form of one of the APIs; else None.
-
-    Raises UsageError for a name that no tool has: some servers would ignore it.
-    """
+def named_tool(choice: Any) -> str | None:
+    """Return the name that a `tool_choice` has, as a name or in the form of one of the APIs; else None."""
     match choice:
-        case str(name) if any(tool.get("name") == name for tool in tools):
-            return name
         case str(name) if name not in _CHOICES:
-            known = ", ".join(str(tool.get("name") or tool.get("type")) for tool in tools) or "none"
-            raise UsageError(
-                f'tool_choice={name!r} is neither "auto", "none", "required" nor a tool of this request, whose tools'
-                f" are: {known}."
-            )
+            return name
         case {"type": "function", "function": {"name": str(name)}} | {"type": "function" | "tool", "name": str(name)}:
             return name
         case _:
             return None
+
+
+def chosen_tool(choice: Any, tools: Sequence[ToolSpecification]) -> str | None:
+    """Return the name of the tool that a `tool_choice` demands, or None.
+
+    Raises UsageError for a name that no tool has: some servers would ignore it.
+    """
+    if isinstance(choice, str) and any(tool.get("name") == choice for tool in tools):  # also one that is called `auto`
+        return choice
+    name = named_tool(choice)
+    if isinstance(choice, str) and name is not None:
+        known = ", ".join(str(tool.get("name") or tool.get("type")) for tool in tools) or "none"
+        raise UsageError(
+            f'tool_choice={name!r} is neither "auto", "none", "required" nor a tool of this request, whose tools'
+            f" are: {known}."
+        )
+    return name
 
 
 _NOT_IN_STRICT_MODE = frozenset(

@@ -25,6 +25,7 @@ from agentnb.core.protocols import act_for
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
+from agentnb.llms.conversion import named_tool
 from agentnb.llms.description import Described, Describer
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
@@ -218,21 +219,30 @@ class ModelRequests:
     def _options_with(self, set_by_loop: Mapping[str, Any], llm: Any) -> Mapping[str, Any]:
         """Return the options of a request.
 
-        An option that forces a call in every request (`tool_choice="required"` of the model or of the loop) is dropped
-        after the first call: otherwise the run would never end. An option that the loop sets for one request is kept.
+        An option that forces a call in every request (`tool_choice="required"` of the model or of the run) is dropped
+        after the first call: otherwise the run would never end. It is also dropped in a request without tools, and in
+        a nested loop that does not have the tool that it names. An option that the loop sets for one request is kept.
         """
         options = {**self._options, **set_by_loop}
-        if self._frame.state.has_called and "tool_choice" not in set_by_loop and options.get("tools"):
-            own = getattr(llm, "options", None)
-            choice = options.get("tool_choice")
-            if own and "tool_choice" not in options and isinstance(own, Mapping):
-                choice = own.get("tool_choice")
-            if choice is not None and isinstance(choice, Mapping):
+        own = getattr(llm, "options", None) or {}
+        own = own if isinstance(own, Mapping) else {}
+        choice = options["tool_choice"] if "tool_choice" in options else own.get("tool_choice")
+        if choice is None or "tool_choice" in set_by_loop:
+            return options
+        if not options.get("tools"):
+            if not own.get("tools"):
+                options["tool_choice"] = None
+            return options
+        name = named_tool(choice)
+        if self._frame.path and name is not None and name not in self._frame.tools:
+            options["tool_choice"] = None
+        elif self._frame.state.has_called:
+            if isinstance(choice, Mapping):
                 if choice.get("type") == "any":  # Anthropic's choice may have more keys
                     options["tool_choice"] = {**choice, "type": "auto"}
                 elif choice.get("type") not in ("auto", "none"):
                     options["tool_choice"] = "auto"
-            elif choice not in (None, "auto", "none"):
+            elif choice not in ("auto", "none"):
                 options["tool_choice"] = "auto"
         return options
 

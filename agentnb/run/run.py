@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, ModelEnd, ModelStart, Queue, RunResumed, RunStart
+from agentnb.core.events import Delta, Event, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -58,7 +58,7 @@ from agentnb.run.past.playback import Playback
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.spending import UNPRICED, spent_before
+from agentnb.run.spending import spent_before, unpriced_model
 from agentnb.run.stepping import step
 from agentnb.run.validation import (
     StartOptions,
@@ -260,7 +260,7 @@ class Run(Decisions, Recording):
         self._gate.asks_at_limits = (on_limit or kept.on_limit) == "ask"
         if recording and "cost" in self._gate.limits:
             self._gate.spent_before = spent_before(recording)
-        self._gate.unpriced_model = lambda: _unpriced_model(self._journal.events)
+        self._gate.unpriced_model = lambda: unpriced_model(self._journal.events)
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
                 f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
@@ -584,19 +584,6 @@ class Run(Decisions, Recording):
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         names = printable(f"{self.name or self.id} of {self.loop.name}")
         return f"<Run {names}: {where}, {len(self._journal.events)} events>"
-
-
-def _unpriced_model(events: Sequence[Event]) -> str:
-    """Return the name of the last model without a known price, and its provider; empty if it has no name."""
-    newest = reversed(events)
-    answer = next((event for event in newest if isinstance(event, ModelEnd) and UNPRICED in event.usage), None)
-    if answer is None:  # the price is missing in a part of the recording that was made without a limit
-        newest = reversed(events)
-    asked = next(
-        (event for event in newest if isinstance(event, ModelStart) and (answer is None or event.path == answer.path)),
-        None,
-    )
-    return f"{asked.model} ({asked.provider})" if asked is not None and asked.model else ""
 
 
 def _kept_tags(recording: Sequence[Event], shared: tuple[str, int] | None) -> list[str]:

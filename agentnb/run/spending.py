@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import Event, ModelEnd, ModelStart
@@ -64,15 +64,26 @@ def with_cost(usage: Mapping[str, float], *, provider: str, model: str, server: 
 
 def spent_before(events: Iterable[Event]) -> dict[str, float]:
     """Return the cost of the answers in a recording that have none, because the run had no limit of cost then."""
-    asked: dict[str, ModelStart] = {}
     spent: dict[str, float] = {}
+    for answer, _, usage in _answers(events):
+        for name in usage.keys() - answer.usage.keys():
+            spent[name] = spent.get(name, 0) + usage[name]
+    return spent
+
+
+def unpriced_model(events: Iterable[Event]) -> str:
+    """Return the name of the last model whose price is not known, and its provider; "" if it has no name."""
+    models = [request for _, request, usage in _answers(events) if UNPRICED in usage]
+    return f"{models[-1].model} ({models[-1].provider})" if models and models[-1].model else ""
+
+
+def _answers(events: Iterable[Event]) -> Iterator[tuple[ModelEnd, ModelStart, dict[str, float]]]:
+    """Yield each answer with its request, and with its usage with its cost."""
+    asked: dict[str, ModelStart] = {}
     for event in events:
         if isinstance(event, ModelStart):
             asked[event.path] = event
         elif isinstance(event, ModelEnd) and (request := asked.get(event.path)) is not None:
             server = str(request.options.get("server") or "")
             model = event.model or request.model
-            usage = with_cost(event.usage, provider=request.provider, model=model, server=server)
-            for name in usage.keys() - event.usage.keys():
-                spent[name] = spent.get(name, 0) + usage[name]
-    return spent
+            yield event, request, with_cost(event.usage, provider=request.provider, model=model, server=server)

@@ -73,7 +73,7 @@ def search_text(database: Database, text: str, runs: list[RunRow], limit: int) -
         event = recordings.decode(key, body, written)
         if event is None:  # the row is damaged
             continue
-        for said in _said_in(event):
+        for said in said_in(event):
             if (match := matches(said)) is not None:
                 run = by_number[key // SPAN]
                 found.append(Found(run.id, run.name, key % SPAN, event.type, _excerpt(said, *match.span())))
@@ -92,7 +92,7 @@ def _rows(database: Database, some: list[int]) -> Iterator[tuple[int, Any, Any]]
         yield from (found[key] for key in wanted if key in found)
 
 
-def _said_in(event: Event) -> Iterator[str]:
+def said_in(event: Event) -> Iterator[str]:
     """Yield what was said in an event: by the user, the model or a tool.
 
     A text that two events have is that of one: an input belongs to the start of the run, and a queued message to its

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import secrets
+import signal
 import socket
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -109,10 +110,10 @@ class Pool:
     def start(self, place: str, ticket: Ticket, ended: Ended) -> None:
         """Submit the work of a study as a task."""
         try:
-            future = self._pool.submit(work, ticket)
+            future = self._submit(ticket)
         except BrokenExecutor as error:
             self._replace(error)
-            future = self._pool.submit(work, ticket)
+            future = self._submit(ticket)
         except RuntimeError as error:  # it was shut down
             raise WorkersLost(
                 f"{type(self._pool).__name__} takes no more tasks: {error}. Keep it open while the study runs, or make"
@@ -121,6 +122,16 @@ class Pool:
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
         future.add_done_callback(lambda future: ended(None if future.cancelled() else future.exception()))
+
+    def _submit(self, ticket: Ticket) -> Future[None]:
+        """Submit the work. The notebook's Stop button does not reach a process that is started for it (see `work`)."""
+        if not hasattr(signal, "pthread_sigmask"):
+            return self._pool.submit(work, ticket)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a new process inherits this
+        try:
+            return self._pool.submit(work, ticket)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _replace(self, error: BrokenExecutor) -> None:
         """Go on with a new pool of the same kind. Raises WorkersLost if it is not known how to make one."""

@@ -13,6 +13,7 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
+import signal
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -48,7 +49,14 @@ def this_process() -> tuple[str, int]:
 
 def work(ticket: Ticket) -> None:
     """Drive runs until the study ends. This is the task of an executor whose tasks each occupy a worker."""
-    hosting.host.submit(_session(ticket)).result()
+    before = _ignore_interrupts(ticket)
+    if hasattr(signal, "pthread_sigmask"):  # the executor has started this process with interrupts held back
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        hosting.host.submit(_session(ticket)).result()
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():  # nobody would ever end this process
         os._exit(1)
@@ -56,9 +64,24 @@ def work(ticket: Ticket) -> None:
 
 def begin_work(ticket: Ticket) -> None:
     """Begin to drive runs in the background, until the study ends. For executors whose workers stay without a task."""
+    _ignore_interrupts(ticket)
     session = hosting.host.submit(_session(ticket))
     _sessions.add(session)
     session.add_done_callback(_sessions.discard)
+
+
+def _ignore_interrupts(ticket: Ticket) -> Any:
+    """Ignore interrupts if those of the notebook's Stop button reach this process. Return the handler before, or None.
+
+    Jupyter sends them to all processes of the kernel's group. A study in the background must not lose its workers when
+    another cell is stopped, and a study that is waited for is cancelled by its own process.
+    """
+    host, process = ticket.study
+    own = this_process()
+    with suppress(AttributeError, OSError, ValueError):  # no process groups; no such process here; not the main thread
+        if (host, process) != own and host == own[0] and os.getpgid(process) == os.getpgrp():
+            return signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return None
 
 
 def check(ticket: Ticket, plan: bytes, token: str | None) -> str | None:

@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -100,6 +101,7 @@ class StudyPanel(anywidget.AnyWidget):
             "undo": ("done", self._undo),
             "forget": ("done", self._forget),
             "show": ("shown", self._show),
+            "search": ("found", self._search),
         }
         self._handlers = {
             "sync": lambda message: self._rewind(int(message.get("have") or 0)),
@@ -190,7 +192,10 @@ class StudyPanel(anywidget.AnyWidget):
             return
         note_page()
         type = str(content.get("type"))
-        if type in self._answers:
+        if type == "search":  # it takes a while, in which the kernel has other messages to receive
+            act = partial(copy_context().run, self._answer, type, content)
+            threading.Thread(target=act, name="agentnb search", daemon=True).start()
+        elif type in self._answers:
             self._answer(type, content)
         elif type in self._handlers:
             self._handlers[type](content)
@@ -251,6 +256,11 @@ class StudyPanel(anywidget.AnyWidget):
         left, right = map(self._run, numbers)
         names = self._name(left), self._name(right)
         return {"compared": compared(_events(left), _events(right), names)}
+
+    def _search(self, message: Message) -> dict[str, Any]:
+        """Return the numbers of the runs in which a text was said."""
+        text = str(message.get("text") or "").strip()
+        return {"runs": self.population.saying(text) if text else []}
 
     def _name(self, one: StudyRun) -> str:
         return self.population.name_of(self.population.lines[self.of.runs.index(one)])

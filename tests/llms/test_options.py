@@ -184,6 +184,20 @@ async def test_a_tool_choice_that_names_no_tool_is_refused(peer: Peer, client: A
     assert peer.requests == []
 
 
+@pytest.mark.parametrize("choice", ["required", "inner", {"type": "function", "function": {"name": "inner"}}])
+async def test_a_call_is_not_forced_in_a_nested_loop_that_cannot_make_it(peer: Peer, choice: Any) -> None:
+    made = {"index": 0, "id": "c", "type": "function", "function": {"name": "inner", "arguments": '{"input": "go"}'}}
+    llm = OpenAI("m", peer.url)
+    for tools in ([], [add]):
+        peer.replies(completion(delta(tool_calls=[made]), delta("tool_calls")), HELLO, HELLO)
+        inner = SessionLoop(llm, tools, name="inner")
+        assert await SessionLoop(llm, [inner]).start("go", options={"tool_choice": choice}) == "hello"
+        forced, nested, last = (request.body.get("tool_choice") for request in peer.requests[-3:])
+        assert forced is not None
+        assert nested == ("required" if tools and choice == "required" else None)
+        assert last == "auto"
+
+
 async def test_anthropics_tool_choice_keeps_its_other_fields(peer: Peer) -> None:
     used = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
     peer.replies(body(200, {"type": "message", "content": [used], "stop_reason": "tool_use"}), WHOLE[Anthropic])

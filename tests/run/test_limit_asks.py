@@ -244,6 +244,15 @@ async def test_what_was_spent_before_the_limit_was_given_counts() -> None:
 
 
 @PRICED
+async def test_a_model_without_a_price_in_the_recording_is_named() -> None:
+    run = session(model="nonsense-1", **MILLION).start("go")
+    await run.step("turn")
+    restored = restore(run.snapshot(), session(model="gpt-5-mini", **MILLION), limits={"cost": 5})
+    with pytest.raises(LimitReached, match=r"nonsense-1 \(openai\) is not known"):
+        await restored
+
+
+@PRICED
 async def test_a_paused_answer_has_an_estimated_cost_too() -> None:
     part = ["a part", {"type": "usage", **MILLION}, {"type": "stop", "reason": "pause"}]
     for limit, answers in ((5, 4), (0.5, 2)):

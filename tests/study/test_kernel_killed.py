@@ -1,4 +1,4 @@
-"""The kernel of a notebook, or a scheduler, is killed while workers drive a study; the study continues elsewhere."""
+"""A kernel or a scheduler is killed or interrupted while workers drive a study; the study continues."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ POOL = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 executor = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+"""
+CLUSTER = """
+from distributed import Client, LocalCluster
+executor = Client(LocalCluster(n_workers=2, threads_per_worker=4, dashboard_address=None))
 """
 DASK = """
 from distributed import Client
@@ -149,6 +153,27 @@ def test_a_study_goes_on_in_a_new_kernel(
     assert len(asked) == len(set(asked)) > 0
     with capsys.disabled():
         print(f"\n{kind}: killed when {ended} of {done} runs had ended; asked about {len(asked)} calls")
+
+
+@pytest.mark.parametrize("executor", [POOL, CLUSTER], ids=["pool", "dask"])
+def test_stop_in_another_cell_leaves_the_workers_alone(executor: str, tmp_path: Path) -> None:
+    if executor is CLUSTER:
+        pytest.importorskip("distributed")
+    file = tmp_path / "lines"
+    cell = executor + CELL.format(lines=str(file), store=str(tmp_path / "runs.db"))
+    with LiveKernel(next(iter(RELEASES))) as kernel:
+        kernel.run(
+            cell.replace("sleep(0.05)", "sleep(1)").replace("executor=executor", "executor=executor, approve=True")
+        )
+        until(lambda: len(lines_in(file)) >= 8)
+        for _ in range(2):
+            stopped = kernel.send("import time\nprint('sleeps', flush=True)\ntime.sleep(60)")
+            kernel.until_printed(stopped, "sleeps")
+            kernel.manager.interrupt_kernel()  # a signal to all processes of the kernel's group
+            assert kernel.reply(stopped)["status"] == "error"
+        assert kernel.run("print(study.counts['running'], len(study.pending))").split() == ["8", "0"]
+        assert kernel.run(DECIDE).split() == [str(2 * REPEATS)]  # and nothing was asked
+    assert len(lines_in(file)) == len(set(lines_in(file))) == 2 * REPEATS * CALLS
 
 
 async def test_a_study_whose_scheduler_has_gone_ends_and_continues_elsewhere(dask_address: str, tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ def test_the_table_is_sorted_filtered_and_grouped(show_study: Any) -> None:
     assert known(shown)
     assert all(name.startswith("sceptic") for name in known(shown))
     expect(page.get_by_text("4 of 8 runs")).to_be_visible()
+    page.get_by_role("searchbox").fill("published")  # it is in no row, and no run has said it yet
+    expect(page.get_by_text("None of 8 runs fits this text.")).to_be_visible()
+    shown.panel.of.approve(shown.panel.of.pending)
+    shown.until(lambda: shown.panel.of.counts["done"] == 8, "the end")
+    page.get_by_role("searchbox").fill("published on")
+    shown.until(lambda: len(known(shown)) == 4, "what was said")
+    assert all(name.startswith("plain") for name in known(shown))
     page.get_by_role("searchbox").fill("nothing like this")
     expect(page.get_by_text("None of 8 runs fits this text.")).to_be_visible()
     page.get_by_role("searchbox").press("Escape")

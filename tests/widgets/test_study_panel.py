@@ -141,6 +141,7 @@ def test_differences_are_those_of_newcombe_and_means_have_intervals() -> None:
     head = population.head()
     shares = [arm["shares"][0][0] / arm["ended"] for arm in head["arms"]]
     assert head["differences"][0][0] == shares[0] - shares[1]
+    assert "The difference is 100 points, 31 to 100 (95 %, Newcombe)." in static_study(made)
 
 
 def test_a_run_that_fails_is_a_row_with_its_error() -> None:
@@ -164,6 +165,8 @@ def test_the_rows_of_a_study_in_a_store_are_read_from_it(tmp_path: Path) -> None
     rows = rows_of(population)
     assert [row["kind"] for row in rows] == ["done"] * 8 + ["not started"] * 2
     assert all(row["turns"] for row in rows[:8])
+    assert population.saying("PUBLISHED on") == [1, 3, 5, 7]
+    assert population.saying("nowhere") == []
     again.result(30)
     assert all(row["kind"] == "done" and row["turns"] for row in rows_of(population))
     store.close()

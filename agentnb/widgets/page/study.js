@@ -21,6 +21,9 @@ const RUN_ALIGNMENTS = [["turn", "strips by turn"], ["time", "strips by time"]];
 /** @type {Record<string, string>} */
 const STUDY_ICONS = { ready: "ring", running: "", waiting: "", failed: "cross", done: "check", stopped: "square" };
 
+const SEARCHED_FROM = 2, // letters of a text that is searched in what was said
+  TYPED_AFTER = 250; // milliseconds without another letter, after which it is searched
+
 export class StudyPanel {
   /**
    * @param {import("./study_store.js").StudyStore} store
@@ -33,6 +36,7 @@ export class StudyPanel {
     this.inside = /** @type {{ store: import("./store.js").Store, dispose: () => void } | null} */ (null);
     this.news = /** @type {Set<News>} */ (new Set());
     this.frame = 0;
+    this.typing = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
     this.root = el("div", { class: "agentnb agentnb-panel agentnb-framed agentnb-study mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Study" });
     keepFocus(this.root);
     keepKeys(this.root);
@@ -84,10 +88,11 @@ export class StudyPanel {
     this.compares = button("Compare 2", () => this.compare(), { class: "agentnb-button agentnb-strong", title: "Show the two selected runs side by side" });
     this.clear = button("Clear", () => this.unpick(), { class: "agentnb-link", title: "Select no run" });
     this.chosen = el("span", { class: "agentnb-set", hidden: true }, this.picks, this.clear, this.compares);
-    this.field = el("input", { class: "agentnb-find-input", type: "search", placeholder: "Find in all runs", "aria-label": "Find in all runs", title: "Show the runs with this text in their name, input or outcome (/)" });
+    this.field = el("input", { class: "agentnb-find-input", type: "search", placeholder: "Find in all runs", "aria-label": "Find in all runs", title: "Show the runs with this text in their name, input or outcome, or in which it was said (/)" });
     this.field.addEventListener("input", () => {
       store.runs.filter = this.field.value;
       this.rearrange();
+      this.searchSoon();
     });
     this.field.addEventListener("keydown", (event) => this.fieldKey(event));
     const find = el("label", { class: "agentnb-find" }, icon("find"), this.field, el("kbd", { text: "/", "aria-hidden": "true" }));
@@ -236,6 +241,23 @@ export class StudyPanel {
     });
   }
 
+  // Ask the kernel in which runs the text was said, when no more of it is typed.
+  searchSoon() {
+    clearTimeout(this.typing);
+    const text = this.field.value.trim();
+    if (text.length < SEARCHED_FROM) return;
+    this.typing = setTimeout(() => {
+      if (this.store.gone) return;
+      /** @param {RunsSaying} answer */
+      const found = (answer) => {
+        if (!answer.ok || text !== this.field.value.trim()) return;
+        this.store.runs.said = { text, runs: new Set(answer.runs) };
+        this.rearrange();
+      };
+      this.store.ask(/** @type {any} */ ({ type: "search", text }), /** @type {any} */ (found)); // only a study has this question
+    }, TYPED_AFTER);
+  }
+
   openInbox() {
     if (!this.tabs) return;
     this.tabs.choose(this.tabs.indexOf(this.approvals));
@@ -381,6 +403,7 @@ export class StudyPanel {
   dispose() {
     this.unview();
     this.sized.disconnect();
+    clearTimeout(this.typing);
     cancelAnimationFrame(this.frame);
     this.inside?.dispose();
     this.approvals.dispose();

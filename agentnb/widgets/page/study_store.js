@@ -58,6 +58,7 @@ export class Runs {
     this.sort = /** @type {SortKey} */ ("start");
     this.down = false;
     this.filter = "";
+    this.said = { text: "", runs: /** @type {Set<number>} */ (new Set()) }; // the runs in which a text was said, as the kernel has found
     this.folded = /** @type {Set<string>} */ (new Set());
     this.texts = /** @type {Map<StudyRow, string>} */ (new Map()); // what the filter searches
   }
@@ -76,7 +77,8 @@ export class Runs {
    */
   arrange(head) {
     const words = this.filter.toLowerCase().split(/\s+/).filter(Boolean),
-      found = this.rows.filter((row) => row && words.every((word) => this.text(row, head).includes(word)));
+      said = this.said.text === this.filter.trim() ? this.said.runs : new Set(),
+      found = this.rows.filter((row) => row && (words.every((word) => this.text(row, head).includes(word)) || said.has(row.n)));
     this.shown = found.length;
     found.sort(this.order(head));
     const groups = /** @type {Map<string, Extract<StudyLine, { kind: "group" }>>} */ (new Map());

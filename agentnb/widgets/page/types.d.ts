@@ -491,6 +491,9 @@ interface Answers {
   whole: Failed | { ok: true; whole: ComparedPart[]; error?: undefined };
 }
 
+/** The answer to a question of the panel of a study: the numbers of the runs in which a text was said. */
+type RunsSaying = Failed | { ok: true; runs: number[]; error?: undefined };
+
 type Failed = { ok: false; error: string };
 
 /** The state of a panel inside this one. */

@@ -60,7 +60,8 @@ def static_study(study: Study, population: Population | None = None, note: str =
     runs = sorted(population.lines, key=lambda one: _FIRST.get(one.run.status, 3))[:room]
     shown = sorted(runs, key=lambda one: (_FIRST.get(one.run.status, 3), one.number))
     took = f" · {duration(head['seconds'])}" if head["seconds"] else ""
-    words = " · ".join([line(head["words"], 40), ", ".join(_counts(head["counts"]))])
+    state = [] if head["sign"] in ("waiting", "failed") else [line(head["words"], 40)]  # the counts have these words
+    words = " · ".join([*state, ", ".join(_counts(head["counts"]))])
     parts = [
         f"<div><b>{line(head['name'], 80)}</b> · {words}{took}</div>",
         f'<div style="opacity:.72">{line(_about(study, head), 200)}</div>',
@@ -125,7 +126,18 @@ def _arms(head: dict[str, Any]) -> str:
         ]
         for arm in head["arms"][:ARMS]
     ]
-    return _table("Arms", *_without_empty(names, rows))
+    return _table("Arms", *_without_empty(names, rows)) + _difference(head)
+
+
+def _difference(head: dict[str, Any]) -> str:
+    """Return the difference of two arms in words."""
+    if not head["differences"]:
+        return ""
+    points, low, high = (round(100 * share) for share in head["differences"][0])
+    if points < 0:
+        points, low, high = -points, -high, -low
+    words = f"The difference is {count(points, 'point')}, {low} to {high} (95 %, Newcombe)"
+    return f"<div>{words}{': it may be chance' if low <= 0 else ''}.</div>"
 
 
 def _share(share: list[float], ended: int) -> str:

@@ -7,6 +7,7 @@ change that made it, so that a page gets the rows that it lacks, and only these.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 from agentnb.core.errors import AgentnbError
 from agentnb.core.json import repair_text
+from agentnb.store.said import said_in
 from agentnb.studies import Resampling, Study, StudyRun
 from agentnb.widgets.text import on_a_line, one_line
 from agentnb.widgets.views.about import NAME, state_in_words
@@ -30,6 +32,8 @@ OUTCOMES = 6
 """The maximum number of outcomes whose share is offered."""
 INPUTS, INPUT = 200, 400
 """The maximum number of inputs that a page gets, and of characters of each."""
+SEARCHED = 20_000
+"""The maximum number of events in which a text is found in a store: for a frequent one, those of the newest runs."""
 FOLLOWED_FOR = 0.1
 """The seconds that one `follow` may take, about."""
 
@@ -167,6 +171,21 @@ class Population:
     def _note(self, line: Line) -> None:
         self._change += 1
         line.changed = self._change
+
+    def saying(self, text: str) -> list[int]:
+        """Return the numbers of the runs in which a text was said. It takes a while: call it in a thread of its own."""
+        store = self.study.store
+        if store is not None:
+            found = store.search(text, tag=f"study:{self.study.name}", limit=SEARCHED)
+            ids = {one.run_id for one in found}
+            return [line.number for line in self.lines if line.run.id in ids]
+        matches = re.compile(re.escape(text), re.IGNORECASE).search
+        begun = [(line.number, line.run.run) for line in self.lines if line.run.run is not None]
+        return [
+            number
+            for number, run in begun
+            if any(matches(said) is not None for event in run.events for said in said_in(event))
+        ]
 
     def name_of(self, line: Line) -> str:
         """Return the name of a run as its row has it: its arm and its number."""
