@@ -956,7 +956,8 @@ def test_a_log_of_inspect_compressed_with_zstandard_opens_or_names_the_library(
 ) -> None:
     zstandard = pytest.importorskip("zstandard")
     path = tmp_path / "log.eval"
-    packed = zstandard.ZstdCompressor().compress(document(inspect_sample(INSPECT_EVENTS)))
+    sample = document(inspect_sample(INSPECT_EVENTS))
+    packed = zstandard.ZstdCompressor().compress(sample)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
         file.writestr("samples/1_epoch_1.json", packed)
@@ -965,10 +966,16 @@ def test_a_log_of_inspect_compressed_with_zstandard_opens_or_names_the_library(
     data[8:10] = (93).to_bytes(2, "little")  # the method of the first member, there and in the directory
     place = data.index(b"PK\x01\x02") + 10
     data[place : place + 2] = (93).to_bytes(2, "little")
+    for place in (22, data.index(b"PK\x01\x02") + 24):  # the size of its content
+        data[place : place + 4] = len(sample).to_bytes(4, "little")
     path.write_bytes(data)
     assert [event.type for event in Snapshot.load(path).events].count("model_end") == 2
     path.write_bytes(bytes(data).replace(packed[-20:], bytes(20)))
     with pytest.raises(RecordingCorrupt, match="its compression is damaged"):
+        Snapshot.load(path)
+    place = data.index(b"PK\x01\x02") + 24
+    path.write_bytes(data[:place] + (9).to_bytes(4, "little") + data[place + 4 :])
+    with pytest.raises(RecordingCorrupt, match="larger than the archive says"):
         Snapshot.load(path)
     for library in ("zstandard", "backports.zstd", "compression.zstd"):
         monkeypatch.setitem(sys.modules, library, None)
