@@ -165,7 +165,7 @@ async def test_await_returns_the_output() -> None:
     run = an_agent(ADD, "three").start("hi")
     assert await run == "three"
     assert run.output == "three"
-    assert run.result(timeout=5) == "three"
+    assert run.result(timeout=30) == "three"
     assert run.stop_reason == "completed"
 
 

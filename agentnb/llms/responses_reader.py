@@ -14,6 +14,7 @@ list of items.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,8 @@ class ResponseReader:
         self._server = server
         self._custom = custom or {}
         self._items: dict[object, _Item] = {}  # the open ones, by their position in the answer
-        self._closed: set[object] = set()  # the positions and the ids of those that have ended
+        self._closed: set[object] = set()  # the positions of those that have ended
+        self._closed_ids: Counter[str] = Counter()  # the number of those with an id; xAI gives several the same one
         self._calls = self._blocks = 0
         self._has_text = self._refused = False
         # What the closing chunks are made of.
@@ -181,9 +183,12 @@ class ResponseReader:
         # Complete the items whose end did not come.
         output = response.get("output")
         chunks: list[Chunk] = []
+        closed, closed_ids = set(self._closed), self._closed_ids.copy()
         for position, item in enumerate(output if isinstance(output, list) else ()):
             its_id = str(_mapping(item).get("id"))
-            if position not in self._closed and its_id not in self._closed:
+            if position in closed or closed_ids[its_id] > 0:
+                closed_ids[its_id] -= 1
+            else:
                 at: object = its_id if its_id in self._items and position not in self._items else position
                 chunks += self._close(at, _mapping(item))
         for at, open_item in list(self._items.items()):
@@ -219,7 +224,9 @@ class ResponseReader:
         item.fields = {**item.fields, **given}
         if kind in ("message", "reasoning", *CALLS):  # the server rejects null in these, which it sends itself
             item.fields = {name: value for name, value in item.fields.items() if value is not None}
-        self._closed |= {at, str(item.fields.get("id") or f"item {at}")}
+        self._closed.add(at)
+        if item.fields.get("id"):
+            self._closed_ids[str(item.fields["id"])] += 1
         if kind == "message":
             return self._close_message(item)
         if kind == "reasoning":

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
-from agentnb.core.errors import AgentnbError, AlreadyDecided, StorageError
+from agentnb.core.errors import AgentnbError, StorageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, Event
 from agentnb.run import Pending, Run
 from agentnb.run.approvals.decisions import decide_about
@@ -48,8 +48,11 @@ class Attendance:
         """The runs that have asked here, or are driven here with a question of their recording."""
         self._changed: set[str] = set()
         self._asking: set[str] = set()
-        self._published: set[str] = set()
-        """The runs whose questions are in the table."""
+        self._open: dict[str, set[int]] = {}
+        """The keys of the open questions that are in the table, for each run whose questions were published."""
+        self._applied: set[str] = set()
+        """The tokens of decisions that were applied, and whose outcome is not in the table yet."""
+        self._has_table = False
         self._is_closed = False
         self._forget_thread()
 
@@ -97,7 +100,10 @@ class Attendance:
     def is_needed(self, idle: float) -> bool:
         """Return True if the thread is to continue; otherwise it ends, and the next question starts another."""
         with self._lock:
-            self._asking &= set(self._runs)
+            known = set(self._runs)
+            self._asking &= known
+            for id in self._open.keys() - known:
+                del self._open[id]
             if not self._is_closed and (self._changed or self._asking or idle < LINGER_SECONDS):
                 return True
             self._thread = self._listener = None
@@ -105,29 +111,33 @@ class Attendance:
 
     def look(self) -> bool:
         """Publish what is new, and apply what others have decided. Return True if a run asks."""
-        if not self._database.has_table(questions.TABLE):
+        self._has_table = self._has_table or self._database.has_table(questions.TABLE)
+        if not self._has_table:
             with self._lock:
                 changed, self._changed = self._changed, set()
             for run in self._runs_with(changed):
                 self._note_asking(run, bool(run.pending))
             return bool(self._asking)
 
+        # Decisions first: somebody waits for them.
+        self._apply_decisions()
+
         # Publish the questions of the runs that have changed, and of those that asked before there was an inbox.
         with self._lock:
-            changed, self._changed = self._changed | (self._asking - self._published), set()
+            changed, self._changed = self._changed | (self._asking - self._open.keys()), set()
+        has_taken_over = False
         try:
             for run in self._runs_with(changed):
-                self._publish(run)
+                has_taken_over |= self._publish(run)
                 changed.discard(run.id)
         except StorageError:
             with self._lock:
                 self._changed |= changed
             raise
 
-        # Apply the decisions.
-        if self._asking:
-            for question in questions.decided_for(self._database, self._driver):
-                self._apply(question)
+        # A question that another process has asked may have a decision already.
+        if has_taken_over:
+            self._apply_decisions()
         return bool(self._asking)
 
     def _runs_with(self, ids: Iterable[str]) -> Iterator[Run]:
@@ -137,23 +147,28 @@ class Attendance:
         with self._lock:
             (self._asking.add if asks else self._asking.discard)(run.id)
 
-    def _publish(self, run: Run) -> None:
-        """Make the table have the open questions of a run, and no others."""
+    def _publish(self, run: Run) -> bool:
+        """Make the table have the open questions of a run, and no others.
+
+        Return True if some of them were published by a process that drove the run before.
+        """
         items = [item for item in run.pending if item.event is not None]
         self._note_asking(run, bool(items))
+        if not items and self._open.get(run.id) == set():
+            return False
         number = rows.number_of(self._database, run.id)
         if number is None:  # the run could not be added to the store yet
             with self._lock:
                 self._changed.add(run.id)
-            return
+            return False
         found = {row.key: row for row in questions.of_run(self._database, number)}
         open_now = {number * SPAN + int(item.event or 0): item for item in items}
         ended = {key: self._outcome(run, row) for key, row in found.items() if key not in open_now}
         new = {key: item for key, item in open_now.items() if key not in found or not _is_same(found[key], item)}
         mine = [key for key in open_now if key not in new and found[key].driver != self._driver]
-        self._published.add(run.id)
         if not (ended or new or mine):
-            return
+            self._open[run.id] = set(open_now)
+            return False
         with self._database.transaction():
             for key, outcome in ended.items():
                 questions.close(self._database, key, outcome)
@@ -163,30 +178,48 @@ class Attendance:
                 questions.take_over(self._database, key, self._driver)
             self._database.notify(ASKED)
 
-    def _apply(self, row: Question) -> None:
-        """Apply the decision of another process to the run that has asked, and write what came of it."""
-        run = self._runs.get(str((row.question or {}).get("run_id")))
-        if run is None:
+        self._open[run.id] = set(open_now)
+        return bool(mine)
+
+    def _apply_decisions(self) -> None:
+        """Apply the decisions of other processes to the runs that have asked, and write what came of them."""
+        if not self._asking:
             return
-        decision, refusal = row.decision or {}, None
+        applied = [
+            (row, run, self._refusal(run, row))
+            for row in questions.decided_for(self._database, self._driver)
+            if (run := self._runs.get(str((row.question or {}).get("run_id")))) is not None
+        ]
+        if not applied:
+            return
+        outcomes = [self._outcome(run, row) for row, run, _ in applied]
+        with self._database.transaction():
+            for (row, _, refusal), outcome in zip(applied, outcomes, strict=True):
+                if refusal is not None:
+                    questions.refuse(self._database, row.key, refusal)
+                else:
+                    questions.close(self._database, row.key, outcome)
+            self._database.notify(ASKED)
+        for row, run, refusal in applied:
+            self._applied.discard((row.decision or {}).get("token", ""))
+            if refusal is None and run.id in self._open:
+                self._open[run.id].discard(row.key)
+
+    def _refusal(self, run: Run, row: Question) -> dict[str, Any] | None:
+        """Apply a decision. Return why it cannot be applied, if the question is open nevertheless; otherwise None."""
+        decision = row.decision or {}
         try:
             if row.decision is None:
                 raise StorageError("The decision was damaged in the store. Decide again.")
-            if (item := _open_item(run, row)) is None:
-                raise AlreadyDecided("here, at this moment")
-            decide_about(run, replace(item, shown=decision["shown"]), decision["method"], decision["arguments"])
+            if (item := _open_item(run, row)) is not None:  # otherwise it was decided here meanwhile
+                decide_about(run, replace(item, shown=decision["shown"]), decision["method"], decision["arguments"])
+                self._applied.add(decision["token"])
         except AgentnbError as error:
-            refusal = error
-        outcome = self._outcome(run, row, is_applied=refusal is None)
-        with self._database.transaction():
-            if refusal is not None and _open_item(run, row) is not None:  # for example, the arguments do not fit
-                why = [type(refusal).__name__, str(refusal)]
-                questions.refuse(self._database, row.key, {"token": decision.get("token"), "error": why})
-            else:
-                questions.close(self._database, row.key, outcome)
-            self._database.notify(ASKED)
+            if _open_item(run, row) is not None:  # for example, the arguments do not fit
+                return {"token": decision.get("token"), "error": [type(error).__name__, str(error)]}
+        return None
 
-    def _outcome(self, run: Run, row: Question, *, is_applied: bool = False) -> dict[str, Any]:
+    def _outcome(self, run: Run, row: Question) -> dict[str, Any]:
         """Return how a question has ended: the recorded decision, or none if the run has ended without one.
 
         It has the token of the row's decision if this decision was recorded: it was applied now, or by a process that
@@ -201,7 +234,7 @@ class Attendance:
         outcome = {"decision": event.decision, "by": event.by, "reviewer": event.reviewer, "time": event.time}
         reviewer = made.get("arguments", {}).get("reviewer")
         is_same = (made.get("method"), reviewer) == (event.decision, event.reviewer)
-        if is_applied or (is_same and row.driver != self._driver):
+        if made.get("token") in self._applied or (is_same and row.driver != self._driver):
             outcome["token"] = made["token"]
         return outcome
 

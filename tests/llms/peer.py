@@ -85,16 +85,16 @@ class Peer:
         self._thread.start()
         self._conversations: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._accept, "127.0.0.1", 0), self._loop)
-        self._server = server.result(5)
+        self._server = server.result(30)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def replies(self, *replies: Reply) -> None:
         self._replies.extend(replies)
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(30)
         self._loop.close()
 
     async def _shut_down(self) -> None:

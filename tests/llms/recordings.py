@@ -25,6 +25,10 @@ _HOSTS = (
     *(("openrouter.ai", "openrouter"), ("aiplatform.googleapis", "vertex"), ("groq.com", "groq"), ("x.ai", "xai")),
     *(("mistral.ai", "mistral"), ("deepseek.com", "deepseek"), ("perplexity.ai", "perplexity"), ("moonshot", "kimi")),
     *(("aliyuncs.com", "alibaba"), ("cerebras.ai", "cerebras"), ("together", "together"), ("fireworks", "fireworks")),
+    *(("snowflake", "snowflake"), ("databricks", "databricks"), ("cloud.ibm.com", "watsonx"), ("z.ai", "zai")),
+    *(("ai-gateway.vercel.sh", "vercel-gateway"), ("gateway.pydantic", "pydantic-gateway"), ("portkey", "portkey")),
+    *(("ollama.com", "ollama-cloud"), ("avian.io", "avian"), ("crusoe", "crusoe"), ("cloudflare", "cloudflare")),
+    *(("heroku", "heroku"), ("idealab", "idealab"), ("0.0.0.0", "local")),
     *(("localhost", "local"), ("127.0.0.1", "local"), ("11434", "local"), ("huggingface.co", "huggingface")),
 )
 _PATHS = (
@@ -141,7 +145,8 @@ def _of_cassette(file: Path, document: Any) -> Iterator[Answer]:
 
 def _provider(url: str, file: Path) -> str:
     host = urlsplit(url).netloc.lower()
-    return next((name for part, name in _HOSTS if part in host), None) or host.removeprefix("api.") or _folder(file)
+    known = next((name for part, name in _HOSTS if part in host), None)
+    return known or host.removeprefix("api.") or (_folder(file) if not url else "local")  # `<OLLAMA_URL>/chat`
 
 
 def _folder(file: Path) -> str:

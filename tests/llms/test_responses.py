@@ -261,6 +261,21 @@ async def test_a_whole_answer_is_read_as_its_items(peer: Peer) -> None:
     assert calls(chunks) == [{"id": "c", "name": "look", "arguments": '{"n": 1}'}]
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_reasoning_items_with_the_same_id_are_all_kept(peer: Peer, streamed: bool) -> None:
+    items = [reasoning(), dict(SEARCH) | {"id": "ws"}, reasoning(), message("Hi.") | {"id": "m"}]
+    for number in (0, 2):
+        items[number] |= {"id": "rs", "encrypted_content": f"ENC{number}"}
+    whole = body(200, {"object": "response", "status": "completed", "error": None, "output": items})
+    peer.replies(answer(*items) if streamed else whole, answer(message("x")))
+    loop = SessionLoop(client(peer))
+    for given in ("Search.", "On."):
+        async for _ in loop.run(given):
+            pass
+    sent = [item.get("encrypted_content") for item in peer.requests[1].body["input"]]
+    assert sent == [None, "ENC0", None, "ENC2", None, None]
+
+
 async def test_a_server_that_sends_only_the_ends_of_items(peer: Peer) -> None:
     whole = stream(sent_events([{"id": "m", **message("Hi.")}], {"status": "completed"})).split(b"\n\n")
     kept = [one for one in whole if b"delta" not in one and b"part" not in one]

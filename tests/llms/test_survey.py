@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.llms import sent_back
 from tests.llms.recordings import answers
 from tests.llms.survey import files, survey
 
 pytest.importorskip("openai")
 yaml = pytest.importorskip("yaml")
-pytestmark = pytest.mark.other_body("the survey asks with tools without a schema", fields=["tools"])
+pytestmark = pytest.mark.other_body("the survey asks with tools without a schema", fields=["tools", "extra_content"])
 
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "look", "arguments": '{"n": 1}'}}
 
@@ -89,3 +90,18 @@ async def test_what_agrees_and_what_differs_is_counted(tmp_path: Path, chopped: 
     assert counts == [8, 7, 1, 0, 0]  # one was recorded twice
     assert list(found.reasons) == ["Bedrock's reasoning in the text, in tags, is reasoning"]
     assert "| groq | chat | 1 | 1 | 0 | 0 | 0 |" in found.table()
+
+
+async def test_what_is_sent_back_is_compared_with_what_came(tmp_path: Path) -> None:
+    thought = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "ENC"}
+    called = {"type": "function_call", "id": "fc", "call_id": "c", "name": "look", "arguments": '{"n": 1}'}
+    (tmp_path / "r.json").write_text(json.dumps(response("yes") | {"output": [thought, called]}), encoding="utf-8")
+    signed = {**CALL, "extra_content": {"google": {"thought_signature": "SIG"}}}
+    (tmp_path / "g.json").write_text(json.dumps(chat(None, tool_calls=[signed])), encoding="utf-8")
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "SIG"}
+    use = {"type": "tool_use", "id": "t", "name": "look", "input": {"n": 1}}
+    whole = {"type": "message", "role": "assistant", "content": [thinking, use], "stop_reason": "tool_use", "usage": {}}
+    (tmp_path / "a.json").write_text(json.dumps(whole), encoding="utf-8")
+    counts, differing = await sent_back.survey(files([tmp_path]))
+    assert (dict(counts), differing) == ({(api, "equal"): 1 for api in ("responses", "chat", "anthropic")}, [])
+    assert [len(sent_back.parts_of(one)) for one in files([tmp_path])] == [2, 1, 2]

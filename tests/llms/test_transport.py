@@ -44,14 +44,14 @@ async def test_a_silent_server_times_out(peer: Peer, steps: Reply) -> None:
     peer.replies([*steps, HANG])
     with pytest.raises(ModelUnavailable, match=r"silent for 0\.2 s"):
         await ask(OpenAI("m", peer.url, timeout=0.2, max_retries=0))
-    assert peer.client_left.wait(5)
+    assert peer.client_left.wait(30)
 
 
 async def test_silence_during_a_stream_times_out(peer: Peer) -> None:
     peer.replies([head(), delta(content="half"), HANG])
     with pytest.raises(ModelUnavailable, match="silent"):
         await ask(OpenAI("m", peer.url, timeout=1))  # the first half is there long before
-    assert peer.client_left.wait(5)
+    assert peer.client_left.wait(30)
     assert len(peer.requests) == 1
 
 
@@ -61,7 +61,7 @@ async def test_a_server_that_sends_only_keep_alives_times_out(peer: Peer, steps:
     async with asyncio.timeout(60):
         with pytest.raises(ModelUnavailable, match=r"silent for 0\.3 s, except"):
             await ask(OpenAI("m", peer.url, timeout=0.3, max_retries=0))
-    assert peer.client_left.wait(5)
+    assert peer.client_left.wait(30)
 
 
 async def test_a_missing_server_is_unavailable() -> None:
@@ -92,7 +92,7 @@ async def test_silence_after_done_does_not_delay_the_answer(peer: Peer) -> None:
     peer.replies([head(), delta("stop", content="x"), event("[DONE]"), HANG])
     async with asyncio.timeout(60):
         assert stop(await ask(OpenAI("m", peer.url))) == "stop"
-    assert peer.client_left.wait(5)
+    assert peer.client_left.wait(30)
 
 
 @pytest.mark.parametrize("steps", [[], [head()], [head(), delta(content="half")]])

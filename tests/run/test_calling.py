@@ -466,7 +466,7 @@ async def test_progress_of_a_thread_arrives_while_the_call_runs() -> None:
     @tool
     def work(progress: Any) -> str:
         progress("half")
-        return "seen" if seen.wait(5) else "not seen"
+        return "seen" if seen.wait(30) else "not seen"
 
     agent = Agent()
     agent.tools.append(work)

@@ -291,7 +291,7 @@ async def test_a_cancelled_closing_does_not_wait_longer_than_others(
             closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-    assert 0.05 < time.monotonic() - begun < 2
+    assert 0.05 < time.monotonic() - begun < 20
     assert ["has not ended" in str(warning.message) for warning in caught] == [True]
     may_end.set()
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})

@@ -1074,7 +1074,7 @@ async def test_a_run_with_nested_loops_can_be_awaited_from_another_thread() -> N
         return await run
 
     threads = [
-        threading.Thread(target=lambda: outputs.append(run.result(timeout=5))),
+        threading.Thread(target=lambda: outputs.append(run.result(timeout=30))),
         threading.Thread(target=lambda: outputs.append(asyncio.run(awaits()))),
     ]
     for thread in threads:

@@ -497,7 +497,7 @@ async def test_an_agent_is_paused_from_another_thread() -> None:
     assert agent.log == log
     assert log[-1] == f"at {said(run.events)[-1]}"
     run.cancel()
-    await asyncio.to_thread(waiting.join, 5)
+    await asyncio.to_thread(waiting.join, 30)
     assert agent.log[-1] == "closed"
 
 
@@ -510,7 +510,7 @@ def _comes_to_rest(run: Any) -> bool:
     rests = threading.Event()
     stop = run.watch(lambda event: event.type == "run_paused" and rests.set())
     try:
-        return run.state.paused or rests.wait(5)
+        return run.state.paused or rests.wait(30)
     finally:
         stop()
 

@@ -237,7 +237,7 @@ async def test_a_search_with_many_stars_is_fast(three: Store) -> None:
     started = time.monotonic()
     assert three.find(tag="*a" * 12 + "*b") == []
     assert names(three.find(tag="*a" * 12 + "*")) == ["nile"]
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10  # and not years
 
 
 async def test_runs_are_found_by_date(three: Store) -> None:

@@ -226,8 +226,8 @@ async def test_no_pattern_of_a_schema_blocks_the_event_loop(pattern: str, text: 
     }[at]
     run = SessionLoop(ScriptedLLM([[call("server", {"x": value})], "end"]), [Server(of(schema))]).start("go")
     started = time.monotonic()
-    assert await asyncio.wait_for(run, 5) == "end"
-    assert time.monotonic() - started < 2
+    assert await asyncio.wait_for(run, 30) == "end"
+    assert time.monotonic() - started < 10
 
 
 async def test_no_pattern_of_a_tool_of_an_execution_loop_blocks_the_event_loop() -> None:

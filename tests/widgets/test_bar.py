@@ -324,6 +324,7 @@ def test_the_title_counts_what_waits_once_and_is_restored(show: Callable[..., Pa
           window.leaveOther = panel.render({ model, el: there });
         }"""
     )
+    expect(page).to_have_title("(1) notebook")
     page.wait_for_timeout(400)
     assert page.title() == "(1) notebook"
     expect(page.locator(".agentnb-waitbar:visible")).to_have_count(1)

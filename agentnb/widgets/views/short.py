@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentnb.llms.conversion import part_in_words
 from agentnb.widgets.text import as_json, for_reading, on_a_line, one_line, without_data
 
 LINE = 240
@@ -65,10 +66,12 @@ def result_in_short(result: Any) -> str:
     """Return a result in one line: of records their number, of a text its first line, else its beginning."""
     if isinstance(result, str):
         return one_line(result.strip().partition("\n")[0], BRIEFLY)
-    if isinstance(result, (Mapping, list, tuple)) and len(result) <= PARTS:
-        result = without_data(result)
-    if isinstance(result, str):  # it was a picture
-        return one_line(result, BRIEFLY)
+    if (words := part_in_words(result)) is not None:
+        return one_line(words, BRIEFLY)
+    if isinstance(result, Mapping) and len(result) <= PARTS:
+        result = {name: part_in_words(value) or value for name, value in result.items()}
+    elif isinstance(result, (list, tuple)) and len(result) <= PARTS:
+        result = [part_in_words(value) or value for value in result]
     if isinstance(result, Mapping):
         return one_line(in_short(result, {}), BRIEFLY)
     if isinstance(result, (list, tuple)) and len(result) > 1 and isinstance(result[0], Mapping):
