@@ -235,8 +235,13 @@ async def test_the_spans_of_a_live_run_equal_its_events(tracer: Any) -> None:
 
 async def test_a_live_run_is_in_the_panel_and_in_the_collector_at_once(tracer: Any) -> None:
     run = outer.start("How warm is it?", approve=True)
-    panel, shown = run.panel(), asyncio.Event()
-    panel.observe(lambda change: shown.set() if change.new == len(run.events) and run.state.over else None, "total")
+    panel, shown, loop = run.panel(), asyncio.Event(), asyncio.get_running_loop()
+
+    def updated(change: Any) -> None:  # by the thread of the panels
+        if run.state.over and change.new == len(run.events):
+            loop.call_soon_threadsafe(shown.set)
+
+    panel.observe(updated, "total")
     stop = export_spans(run, tracer[0])
     ended = 0
     async for event in run:

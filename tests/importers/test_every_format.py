@@ -81,6 +81,8 @@ def test_the_panel_names_the_format_and_what_is_unknown(tmp_path: Path, kind: st
     shown = static_html(recorded.to(len(recorded.recording) - 1))
     assert f"from {recorded.imported['format']}" in shown
     assert "times unknown" in shown
+    assert "&lt;1 ms" not in shown
+    assert "<1 ms" not in shown  # what took no time took an unknown time
 
 
 @every_kind

@@ -23,7 +23,7 @@ from agentnb import SessionLoop, Snapshot, Store, UsageError, importers, tool
 from agentnb.analysis import calls, decisions, events, messages
 from agentnb.core.events import Event
 from agentnb.core.messages import Message
-from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing, VersionMismatch
+from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing, StorageError, VersionMismatch
 from agentnb.importers import Answer, Call, ForeignFile, Writer
 from agentnb.testing import Recorded, ScriptedLLM
 from tests.importers.files import (
@@ -891,7 +891,9 @@ def test_a_folder_and_a_pattern_are_read_without_the_files_that_cannot_be(tmp_pa
     written(tmp_path, "Claude Code")
     assert set(calls(str(tmp_path / "*.json*"))["run"]) == {"trajectory", "session"}
     (tmp_path / "notes.txt").write_text("no recording")
-    with pytest.warns(RuntimeWarning, match=r"notes\.txt is left out"):
+    with pytest.raises(StorageError, match=r"is a folder\. The tables of agentnb.analysis and Store.add read"):
+        agentnb.replay(tmp_path)
+    with pytest.warns(RuntimeWarning, match=r"notes\.txt is left out: it is not a snapshot"):
         assert len(calls(tmp_path)) == 2
     store = Store(tmp_path / ".runs.db")
     with pytest.warns(RuntimeWarning, match=r"notes\.txt is left out"):

@@ -34,4 +34,5 @@ def snapshots_in(files: Sequence[Path]) -> Iterator[tuple[Path, list[Snapshot]]]
         try:
             yield file, Snapshot.load_all(file)
         except AgentnbError as error:  # one file must not hide the others
-            warnings.warn(f"{file} is left out: {error}", RuntimeWarning, stacklevel=2)
+            why = str(error).removeprefix(f"{file}: ").replace(f"{file} ", "it ", 1)
+            warnings.warn(f"{file} is left out: {why}", RuntimeWarning, stacklevel=2)

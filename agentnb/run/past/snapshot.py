@@ -178,6 +178,11 @@ class Snapshot:
             data = read_bytes(Path(path))
         except FileNotFoundError as error:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
+        except IsADirectoryError as error:
+            raise StorageError(
+                f"{path} is a folder. The tables of agentnb.analysis and Store.add read the files in a folder;"
+                f" `python -m agentnb ls {path}` lists them."
+            ) from error
         except OSError as error:
             raise StorageError(f"{path} cannot be read as a snapshot: {error.strerror}.") from error
         if data.startswith(SNAPSHOT):

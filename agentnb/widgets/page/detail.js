@@ -189,7 +189,8 @@ export class Detail {
     const isOpen = span && span.ended === null,
       seconds = span ? (kind === "pause" || kind === "loop" ? (span.ended ?? this.store.until()) - span.opened : worked(span, this.store.until())) : 0,
       hasRun = span && (kind !== "call" || span.intervals.some((interval) => interval.kind === "run"));
-    say(this.took, !hasRun ? "" : !isOpen && seconds < BRIEF_CALL ? "<1 ms" : duration(seconds));
+    const isUnknown = !seconds && !isOpen && this.store.model.get("status")?.imported;
+    say(this.took, !hasRun || isUnknown ? "" : !isOpen && seconds < BRIEF_CALL ? "<1 ms" : duration(seconds));
     const last = rows.at(-1)?.seq ?? row.seq,
       first = rows[0]?.seq ?? row.seq;
     say(this.range, last > first ? `#${first}\u2013${last}` : `#${first}`);

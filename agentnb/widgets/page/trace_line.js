@@ -226,6 +226,7 @@ function tookOf(row, { store, now }) {
     hasRun = span?.intervals.some(({ kind }) => kind === "run"),
     seconds = span ? worked(span, now) : 0;
   if (!hasRun) return "";
+  if (!seconds && row.status !== "running" && store.model.get("status")?.imported) return ""; // no time is known
   return seconds < BRIEF && row.status !== "running" ? "<1 ms" : duration(seconds);
 }
 

@@ -107,6 +107,7 @@ def static_html(run: Recording, note: str = "") -> str:
     rows = trace.rows()
     answers = [row for row in rows if row.kind == "answer"]
     shown = rows[: len(rows) - len(answers)]
+    listed = rows_html(shown, shown_pictures, folded=len(events) >= 200, imported=bool(now["imported"]))
     parts = [
         _head(now, events, drawn),
         _problem(now),
@@ -120,7 +121,7 @@ def static_html(run: Recording, note: str = "") -> str:
         *_remembered(run),
         *_graphs(loops, Budget(GRAPHS)),
         _diagrams(loops, now["name"], now["phase"], pictures),
-        f'<div role="log" aria-label="Events">{rows_html(shown, shown_pictures, folded=len(events) >= 200)}</div>',
+        f'<div role="log" aria-label="Events">{listed}</div>',
         *_queued(run),
         *(row_html("○", MODEL, "<b>Answer</b>", row.result) for row in answers),
         _foot(len(events)),

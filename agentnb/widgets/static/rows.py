@@ -36,14 +36,15 @@ def mark(sign: str, colour: str) -> str:
     return f'<span style="color:{ERROR if sign == "✕" else colour}">{sign}</span>'
 
 
-def rows_html(rows: Sequence[Row], pictures: Budget, *, folded: bool) -> str:
+def rows_html(rows: Sequence[Row], pictures: Budget, *, folded: bool, imported: bool = False) -> str:
     """Return the trace, of less than 110 kB without the pictures in results.
 
-    pictures: the room for them. folded: what is inside a turn is to be unfolded.
+    pictures: the room for them. folded: what is inside a turn is to be unfolded. imported: the recording is one of
+    another tool: what took no time took an unknown time.
     """
     if not rows:
         return '<div style="opacity:.72">Nothing has happened yet.</div>'
-    return _List(folded, pictures).outer(rows)
+    return _List(folded, pictures, imported).outer(rows)
 
 
 def row_html(sign: str, colour: str, lead: str, value: Any) -> str:
@@ -55,8 +56,9 @@ def row_html(sign: str, colour: str, lead: str, value: Any) -> str:
 class _List:
     """Draws rows as long as there is room; long texts have room of their own, so that they do not displace rows."""
 
-    def __init__(self, folded: bool, pictures: Budget) -> None:
+    def __init__(self, folded: bool, pictures: Budget, imported: bool) -> None:
         self._pictures = pictures
+        self._imported = imported
         self._outer, self._heads, self._details = Budget(OUTER), Budget(INSIDE), Budget(DETAILS)
         self._folded = folded
 
@@ -94,7 +96,7 @@ class _List:
         """Return a row with all that is inside it; empty if there is no room for it."""
         time = duration(row.seconds) if row.seconds is not None else "next" if row.status == "next" else ""
         if row.seconds is not None and row.seconds < 0.0005:
-            time = "<1 ms"
+            time = "" if self._imported and not row.seconds else "<1 ms"
         folds = self._folded and bool(row.inside)
         lead = _lead(row)
         if folds and row.kind == "turn":
