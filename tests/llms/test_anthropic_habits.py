@@ -194,13 +194,16 @@ async def test_an_answer_with_thinking_only_is_not_sent(peer: Peer) -> None:
     assert [turn["role"] for turn in peer.requests[0].body["messages"]] == ["user"]
 
 
-@pytest.mark.parametrize("content", ["", " ", None, [{"type": "image", "source": {}}]])
-async def test_a_failed_call_without_text_is_sent_with_a_placeholder(peer: Peer, content: object) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("", "(nothing)"), (" ", "(nothing)"), (None, "(nothing)"), ([{"type": "image", "source": {}}], "[image]")],
+)
+async def test_a_failed_call_without_text_is_sent_with_a_placeholder(peer: Peer, content: object, words: str) -> None:
     peer.replies(HELLO)
     failed = {"role": "tool", "tool_call_id": "t1", "content": content, "is_error": True}
     await collect(Anthropic("m", peer.url).stream([failed]))
     (result,) = peer.requests[0].body["messages"][0]["content"]
-    assert (result["content"], result["is_error"]) == ([{"type": "text", "text": "(nothing)"}], True)
+    assert (result["content"], result["is_error"]) == ([{"type": "text", "text": words}], True)
 
 
 async def test_a_final_assistant_message_is_sent_without_trailing_space(peer: Peer) -> None:

@@ -185,10 +185,10 @@ async def test_decisions_hold_if_the_process_that_drives_and_the_one_that_decide
     assert decision.reviewer == "Ada"
 
 
-def connections_that_listen(place: str) -> list[int]:
+def connections_that_listen(place: str, channel: str = "%") -> list[int]:
+    sql = "SELECT pid FROM pg_stat_activity WHERE query LIKE %s"
     with psycopg.connect(place, autocommit=True) as connection:
-        found = connection.execute("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN agentnb_%'").fetchall()
-    return [pid for (pid,) in found]
+        return [pid for (pid,) in connection.execute(sql, [f"LISTEN agentnb_{channel}"]).fetchall()]
 
 
 @pytest.mark.postgres
@@ -196,17 +196,19 @@ async def test_a_connection_that_is_lost_while_it_listens_is_made_again(
     place_of_server: str, open_store: Callable[[str], Store]
 ) -> None:
     store = open_store(place_of_server)
+    lost: list[int] = []
     with closing(open_store(place_of_server).inbox()) as inbox:
         run = started(store, paying(3))
-        for listening in (2, 3, 3):  # of the run, and of the inbox, which has a second one from its first decision on
+        for _ in range(3):
             item = await asked(inbox)
-            await until(lambda number=listening: len(connections_that_listen(place_of_server)) == number)
-            lost = connections_that_listen(place_of_server)
+            # End the connections of the process that drives, and those of the inbox that are open.
+            await until(lambda: bool(set(connections_that_listen(place_of_server, "decided")) - set(lost)))
+            lost.extend(connections_that_listen(place_of_server))
             with psycopg.connect(place_of_server, autocommit=True) as connection:
                 connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [lost])
             assert await asyncio.to_thread(inbox.approve, item) == 1
         assert await run == "done"
-        assert not set(lost) & set(connections_that_listen(place_of_server))
+        await until(lambda: not set(lost) & set(connections_that_listen(place_of_server)))
 
 
 @pytest.mark.postgres

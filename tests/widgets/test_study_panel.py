@@ -53,12 +53,12 @@ async def ask() -> str:
 def test_a_strip_has_a_mark_for_each_request_call_question_and_failure() -> None:
     run = SessionLoop(ScriptedLLM([[call("ask"), call("fail")], RuntimeError("busy")]), [ask, fail]).start("go")
     run.play()
-    until(lambda: len(run.pending) == 1)
+    until(lambda: len(run.pending) == 1 and any(event.type == "call_end" for event in run.events))
     mini = Miniature()
     mini.follow(run.events)
     assert [mark[0] for mark in mini.marks if mark[3] < 0] == [QUESTION]
     run.approve(run.pending[0])
-    until(lambda: run.settled)
+    until(lambda: run.state.failure is not None)
     mini.follow(run.events[mini.position :])
     assert sorted(kinds(run)) == sorted([MODEL, QUESTION, CALL, FAILED_CALL, MODEL, FAILURE])
     assert (mini.turns, mini.calls) == (2, 2)

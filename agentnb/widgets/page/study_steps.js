@@ -10,6 +10,7 @@ import { button, count, el, fit, number, say } from "./text.js";
 
 const FLIP_WIDE = 22, // pixels: the width of a bar at most, and at least
   FLIP_LEAST = 4,
+  FLIP_EDGE = 16, // pixels that are free at the right of the axis, as on the strip
   FLIPS = "differs from the run";
 
 export class Steps {
@@ -152,14 +153,16 @@ export class Steps {
       isPlaced = Boolean(strip?.width && own && steps.every(({ at }) => own.all[at])),
       gutter = strip?.width ? strip.gutter : 60,
       even = (wide - gutter - FLIP_WIDE) / Math.max(1, steps.length);
-    const places = steps.map(({ at }, i) => gutter + (isPlaced && strip && own ? placeOf(strip.axis, own.all[at].time) : i * even)),
-      sorted = [...places].sort((a, b) => a - b);
+    const places = spread(
+      steps.map(({ at }, i) => (isPlaced && strip && own ? placeOf(strip.axis, own.all[at].time) : i * even)),
+      wide - gutter - FLIP_EDGE,
+    );
     this.top.hidden = this.bottom.hidden = gutter < 40;
     this.bars.style.left = `${gutter}px`;
     /** @type {HTMLElement[]} */ ([...this.bars.children]).forEach((node, i) => {
-      const next = sorted.find((x) => x > places[i]) ?? wide - 8,
-        size = Math.max(FLIP_LEAST, Math.min(FLIP_WIDE, next - places[i] - 2));
-      node.style.left = `${(places[i] - gutter).toFixed(1)}px`;
+      const next = places[i + 1] ?? wide - gutter - FLIP_EDGE,
+        size = Math.max(FLIP_LEAST - 2, Math.min(FLIP_WIDE, next - places[i] - 2));
+      node.style.left = `${places[i].toFixed(1)}px`;
       node.style.width = `${size.toFixed(1)}px`;
     });
   }
@@ -243,6 +246,19 @@ export class Steps {
     this.own.player?.hold();
     this.store.inner.delete(/** @type {any} */ (this.own.model).id);
   }
+}
+
+/**
+ * Move bars apart that would cover each other: first to the right, then back from the end of the axis.
+ * @param {number[]} places in the order of the steps, which is that of time
+ * @param {number} end
+ */
+function spread(places, end) {
+  const apart = Math.min(FLIP_LEAST + 6, end / Math.max(1, places.length)),
+    moved = [...places];
+  for (let i = 1; i < moved.length; i++) moved[i] = Math.max(moved[i], moved[i - 1] + apart);
+  for (let i = moved.length - 1, room = end - apart; i >= 0 && moved[i] > room; i--, room -= apart) moved[i] = room;
+  return moved;
 }
 
 /** @param {StepOfRun} step */
