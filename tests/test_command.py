@@ -100,7 +100,7 @@ async def test_verify_names_what_a_file_is_and_what_was_not_carried(command: Com
     run = SessionLoop(ScriptedLLM(["Hello."])).start("Hi")
     await run
     saved = run.snapshot().save(tmp_path / "run.json")
-    sample = inspect_sample([*INSPECT_EVENTS, {"event": "state"}, {"event": "state"}])
+    sample = inspect_sample([*INSPECT_EVENTS, {"event": "sandbox"}, {"event": "sandbox"}])
     (tmp_path / "log.json").write_bytes(document(inspect_log(sample)))
     store = await stored(tmp_path, "one")
     with closing(Store(store)) as opened:
@@ -110,7 +110,7 @@ async def test_verify_names_what_a_file_is_and_what_was_not_carried(command: Com
     assert (code, err) == (0, "")
     assert told == [
         f"run.json: a snapshot, unchanged: {len(run.events)} events",
-        "log.json: Inspect: 9 events; not carried: events of type state (2)",
+        "log.json: Inspect: 9 events; not carried: events of type sandbox (2)",
         f"runs.db: a store, intact: 1 run, {events} events",
         f"runs.jsonl: an export, unchanged: 1 run, {events} events",
     ]
