@@ -7,7 +7,7 @@ take seconds. Events of nested loops count for their run. Events that are counte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -181,8 +181,8 @@ def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
         without_price=", ".join(counts.without_price) or None,
         cache_read_tokens=counts.usage.get("cache_read_tokens", NEVER),
         cache_saved=counts.cache_saved,
-        began=start.time,
-        seconds=last.time - start.time,
+        began=next((event.time for event in events if not event.untimed), NEVER),
+        seconds=_lasted(events),
         waited=_covered(counts.questions),
         decisions=sum(by.values()),
         by_human=by.get("human", 0),
@@ -272,20 +272,38 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
             case CallEnd():
                 counts.call_errors += event.is_error and (event.path, event.call_id) not in own
             case ApprovalRequest():
-                asked[event.path, event.call_id] = event.time
+                asked[event.path, event.call_id] = _time(event)
             case ApprovalDecision():
                 counts.decisions[event.by] = counts.decisions.get(event.by, 0) + 1
                 began = asked.pop((event.path, event.call_id), None)
                 if began is not None:
-                    counts.questions.append((began, event.time))
+                    counts.questions.append((began, _time(event)))
             case _:
                 pass
     counts.questions += [(began, until) for began in asked.values()]
     return counts
 
 
+def _time(event: Event) -> float:
+    return NEVER if event.untimed else event.time
+
+
+def _lasted(events: Sequence[Event]) -> float:
+    """Return the seconds from the first to the last event whose times are known; NEVER if only one of many is known."""
+    first = next((event for event in events if not event.untimed), None)
+    last = next((event for event in reversed(events) if not event.untimed), None)
+    if first is None or last is None or (first is last and len(events) > 1):
+        return NEVER
+    return last.time - first.time
+
+
 def _covered(intervals: list[tuple[float, float]]) -> float:
-    """Return the seconds that are in at least one interval: two questions at the same time wait once."""
+    """Return the seconds that are in at least one interval: two questions at the same time wait once.
+
+    NEVER if the time of a question or of its decision is unknown.
+    """
+    if any(math.isnan(began) or math.isnan(ended) for began, ended in intervals):
+        return NEVER
     covered, reached = 0.0, -math.inf
     for began, ended in sorted(intervals):
         covered += max(0.0, ended - max(began, reached))

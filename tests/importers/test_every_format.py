@@ -83,6 +83,7 @@ def test_the_panel_names_the_format_and_what_is_unknown(tmp_path: Path, kind: st
     assert "times unknown" in shown
     assert "&lt;1 ms" not in shown
     assert "<1 ms" not in shown  # what took no time took an unknown time
+    assert ">running<" not in shown  # not every format has the end of a run
 
 
 @every_kind

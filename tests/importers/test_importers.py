@@ -26,6 +26,7 @@ from agentnb.core.messages import Message
 from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing, StorageError, VersionMismatch
 from agentnb.importers import Answer, Call, ForeignFile, Writer
 from agentnb.testing import Recorded, ScriptedLLM
+from agentnb.widgets.static.panel import static_html
 from tests.importers.files import (
     AG_UI,
     ANSWERED,
@@ -373,6 +374,20 @@ def test_the_lines_of_one_answer_are_one_request(tmp_path: Path) -> None:
     assert recorded.messages[1].reasoning == [{"text": "Ask the tool.", "signature": "s"}]
     assert recorded.usage == {"input_tokens": 24, "output_tokens": 4, "cache_read_tokens": 4}
     assert recorded.imported["version"] == "2.0.0"
+
+
+def test_a_duration_whose_start_is_unknown_is_a_limit(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "s.jsonl", lines(CLAUDE))
+    shown = static_html(recorded.to(len(recorded.recording) - 1))
+    assert "\N{LESS-THAN OR EQUAL TO}&nbsp;1.00&nbsp;s" in shown
+    assert "no end recorded" in shown
+
+
+def test_what_has_no_times_has_no_duration(tmp_path: Path) -> None:
+    (tmp_path / "chat.json").write_bytes(document(CHAT))
+    table = agentnb.analysis.runs(tmp_path / "chat.json")
+    assert table.seconds.isna().all()
+    assert table.began.isna().all()
 
 
 def test_a_call_that_the_user_refused_is_a_decision(tmp_path: Path) -> None:

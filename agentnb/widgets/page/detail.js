@@ -190,7 +190,7 @@ export class Detail {
       seconds = span ? (kind === "pause" || kind === "loop" ? (span.ended ?? this.store.until()) - span.opened : worked(span, this.store.until())) : 0,
       hasRun = span && (kind !== "call" || span.intervals.some((interval) => interval.kind === "run"));
     const isUnknown = !seconds && !isOpen && this.store.model.get("status")?.imported;
-    say(this.took, !hasRun || isUnknown ? "" : !isOpen && seconds < BRIEF_CALL ? "<1 ms" : duration(seconds));
+    say(this.took, !hasRun || isUnknown ? "" : !isOpen && seconds < BRIEF_CALL ? "<1 ms" : (span.at_most ? "\u2264 " : "") + duration(seconds));
     const last = rows.at(-1)?.seq ?? row.seq,
       first = rows[0]?.seq ?? row.seq;
     say(this.range, last > first ? `#${first}\u2013${last}` : `#${first}`);

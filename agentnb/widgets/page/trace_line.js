@@ -227,7 +227,7 @@ function tookOf(row, { store, now }) {
     seconds = span ? worked(span, now) : 0;
   if (!hasRun) return "";
   if (!seconds && row.status !== "running" && store.model.get("status")?.imported) return ""; // no time is known
-  return seconds < BRIEF && row.status !== "running" ? "<1 ms" : duration(seconds);
+  return seconds < BRIEF && row.status !== "running" ? "<1 ms" : (span.at_most ? "\u2264 " : "") + duration(seconds);
 }
 
 /**

@@ -698,6 +698,8 @@ interface Span {
   /** Of a loop and the call it performs: the seconds in which it only waited, and since when it waits now. */
   waited: number;
   waits_since: number | null;
+  /** The time of its start is unknown: it ran for at most as long as it seems. */
+  at_most?: boolean;
   /** Of a request: its usage, its calls, and the seconds they ran, added up. */
   usage: Record<string, number>;
   calls: number;

@@ -97,6 +97,8 @@ class _List:
         time = duration(row.seconds) if row.seconds is not None else "next" if row.status == "next" else ""
         if row.seconds is not None and row.seconds < 0.0005:
             time = "" if self._imported and not row.seconds else "<1 ms"
+        elif row.at_most and time:
+            time = f"≤ {time}"
         folds = self._folded and bool(row.inside)
         lead = _lead(row)
         if folds and row.kind == "turn":

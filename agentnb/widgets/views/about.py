@@ -38,6 +38,7 @@ _STATES: Mapping[str, tuple[Sign, str]] = {
     "paused": ("paused", "paused"),
     "pausing": ("paused", "pausing"),
     "running": ("running", "running"),
+    "no end recorded": ("stopped", "no end recorded"),
     "model failed": ("failed", "model failed"),
     "error": ("failed", "failed"),
     "cancelled": ("failed", "cancelled"),

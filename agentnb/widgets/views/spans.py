@@ -59,7 +59,8 @@ class Span:
     performed: of a call, True if a nested loop performs it. calls, call_time: of a request, the number of calls
     that it made and the seconds that they ran, added up. inside: of a loop, the spans that belong to it. waited: of a
     loop, and of the call that it performs, the seconds in which a person was asked or the run was paused, and nothing
-    ran inside. waits_since: the start of the time in which it waits now.
+    ran inside. waits_since: the start of the time in which it waits now. at_most: the time of its start is unknown, so
+    it ran for at most as long as it seems (`Event.untimed`).
     """
 
     number: int
@@ -77,6 +78,7 @@ class Span:
     performed: bool = False
     waited: float = 0.0
     waits_since: float | None = None
+    at_most: bool = False
     usage: Mapping[str, float] = field(default_factory=dict)
     calls: int = 0
     call_time: float = 0.0
@@ -194,6 +196,8 @@ class Spans:
             self._stop(span, now)
         if starts:
             self._start(span, starts, now, position)
+            if starts == "run" and event.untimed:
+                self._set(span, at_most=True)
 
         # Note the usage or the failure in the event.
         if event.type == "model_end":

@@ -14,7 +14,7 @@ from agentnb.core.events import EVENT_TYPES, Event, plain_event
 from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
-from agentnb.run import Recording
+from agentnb.run import Recording, Replay
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
 from agentnb.widgets.text import as_json, one_line, pretty
@@ -51,6 +51,8 @@ def status_word(run: Recording, driven: bool | None = None) -> str:
         return "waiting for you"
     if state.paused:
         return "paused"
+    if isinstance(run, Replay) and run.position == len(run.recording) > 0:
+        return "no end recorded"  # its process was killed, or another tool does not write an end
     if driven:  # effects in flight end before a pause
         return "pausing" if run.paused_for else "running"
     return "paused" if state.position else "not started"

@@ -73,7 +73,7 @@ class Row:
     loop was given to do, a failure in words. arguments: of a call; `shortened` is their text on one line. outcome: how
     a call ended, empty if it returned; how an answer was cut off. usage: of a turn. by_person: of a message. why: the
     reason why a person is asked. began, ended: of a pass, whose time no span has. seconds: how long it ran when the
-    rows were read, without the time that it waited; None if it has not begun.
+    rows were read, without the time that it waited; None if it has not begun. at_most: it may have run for less.
     """
 
     kind: Kind
@@ -98,6 +98,7 @@ class Row:
     began: float | None = None
     ended: float | None = None
     seconds: float | None = None
+    at_most: bool = False
     inside: list[Row] = field(default_factory=list)
 
     def count(self, kind: Kind) -> int:
@@ -175,6 +176,8 @@ class Trace:
         """
         for row in self.all:
             row.seconds = self._seconds(row)
+            span = self._span(row)
+            row.at_most = span is not None and span.at_most
         return tuple(self._outermost)
 
     def question(self) -> str:
@@ -457,12 +460,15 @@ class Trace:
         """Return how long a row ran; None if it has not begun, or if it takes no time."""
         if row.began is not None:
             return max(0.0, (self.spans.last if row.ended is None else row.ended) - row.began)
-        number = row.loop if row.loop >= 0 else row.span
-        if number < 0:
+        span = self._span(row)
+        if span is None or not any(interval.kind == "run" for interval in span.intervals):
             return None
-        span = self.spans.all[number]
-        has_run = any(interval.kind == "run" for interval in span.intervals)
-        return span.worked(self.spans.last) if has_run else None
+        return span.worked(self.spans.last)
+
+    def _span(self, row: Row) -> Span | None:
+        """Return the span that tells how long a row ran: of the loop that runs in it, else its own."""
+        number = row.loop if row.loop >= 0 else row.span
+        return self.spans.all[number] if number >= 0 else None
 
 
 def _first_line(text: str) -> str:
