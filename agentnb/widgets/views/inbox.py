@@ -57,7 +57,8 @@ class Inbox:
             if room <= 0:
                 continue
             group = self._population.arm_names[line.arm]
-            for question in self._questions[line.number].waiting(_Asking(items)):  # type: ignore[arg-type]
+            questions = self._questions.setdefault(line.number, Questions())
+            for question in questions.waiting(_Asking(items)):  # type: ignore[arg-type]
                 room -= question["size"]
                 shown.append({**question, "path": self._path(line, question["path"]), "group": group})
         for number in list(self._questions):
@@ -107,7 +108,6 @@ class Inbox:
         return f"{name}/{path}" if path else name
 
     def _follow(self, line: Line) -> None:
-        self._questions.setdefault(line.number, Questions())
         log = self._logs.pop(line.number, None) or DecisionLog()
         self._logs[line.number] = log
         while len(self._logs) > FOLLOWED:
@@ -123,6 +123,11 @@ class Inbox:
                 self._logs[line.number].read(store, id)
 
     def _decisions(self) -> dict[str, Any]:
+        # Follow also the runs whose questions were decided between two looks, by a deadline or a policy.
+        for line in self._population.lines:
+            if line.has_asked:
+                line.has_asked = False
+                self._follow(line)
         for number, log in self._logs.items():
             line = self._population.lines[number]
             if line.run.run is not None:

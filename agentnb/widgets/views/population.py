@@ -49,7 +49,10 @@ _WORDS = {
 
 @dataclass(eq=False)
 class Line:
-    """The row of one run. `changed` is the number of the change that made it what it is."""
+    """The row of one run. `changed` is the number of the change that made it what it is.
+
+    has_asked: a call has waited for a person since the population began to follow the run.
+    """
 
     number: int
     run: StudyRun
@@ -59,6 +62,7 @@ class Line:
     status: str = ""
     mini: Miniature = field(default_factory=Miniature)
     is_complete: bool = False
+    has_asked: bool = False
     _outcome: tuple[Any, tuple[str, str]] = (None, ("", ""))
 
     def outcome(self) -> tuple[str, str]:
@@ -157,6 +161,7 @@ class Population:
             except AgentnbError:  # the store is closed, or the run is damaged: the row keeps what it has
                 events = ()
         line.mini.follow(events)
+        line.has_asked = line.has_asked or any(event.type == "approval_request" for event in events)
         if events or status != line.status:
             self._note(line)
         line.status = status
