@@ -129,6 +129,8 @@ def test_a_replay_draws_the_same_as_the_live_run(scene: Callable[[], Scene], sho
     at = len(run.events)
     shown.settle()
     shown.until(lambda: not shown.page.locator(".agentnb-was").count(), "the row of the decided call to go")
+    undoable = shown.page.get_by_role("list", name="Decided, not started yet").locator("li")
+    shown.until(lambda: undoable.count() == len(run.decided), "the decisions that can be undone")
     live = drawn(shown, at)
     go_on()
     shown.until(lambda: run.state.over or not run.driven, "it has gone on")
