@@ -20,11 +20,11 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentnb.core.errors import AgentnbError, RecordingCorrupt, UsageError, printable
+from agentnb.core.errors import AgentnbError, RecordingCorrupt, RecordingMissing, UsageError, printable
 from agentnb.exporters import FORMATS
 from agentnb.run import Replay, Snapshot, replay
 from agentnb.run.files import EXPORT, read_bytes
-from agentnb.run.past.folders import files_of
+from agentnb.run.past.folders import advice_about, files_of
 from agentnb.store import Store, exchange, is_address, is_store
 
 
@@ -205,6 +205,8 @@ def _list(given: argparse.Namespace) -> int:
                 reason = state.stop_reason or ""
                 name = snapshot.name or snapshot.run_id
                 rows.append((file.name, name, format, f"{snapshot.position:,}", reason, begun))
+        if not rows:
+            raise RecordingMissing(f"No file in {place} is a recording.{advice_about(Path(place))}")
         heads = ("file", "run", "format", "events", "stop reason", "began")
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):

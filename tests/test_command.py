@@ -158,6 +158,17 @@ async def test_ls_lists_a_folder_a_store_and_a_file(command: Command, tmp_path: 
     assert command("ls", tmp_path / "nowhere")[0] == 1
 
 
+def test_ls_of_a_folder_without_recordings_names_the_pattern_for_its_folders(command: Command, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "chat.json").write_text('[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]')
+    pattern = str(tmp_path / "**" / "*")
+    assert pattern in command("ls", tmp_path)[2]
+    (tmp_path / "notes.txt").write_text("notes")
+    assert pattern in command("ls", tmp_path)[2]
+    assert "chat.json" in command("ls", pattern)[1]
+
+
 def test_a_wrong_command_is_refused_with_code_2(command: Command) -> None:
     assert command()[0] == 2
     assert command("delete", "x")[0] == 2

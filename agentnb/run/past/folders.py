@@ -13,7 +13,8 @@ from agentnb.run.past.snapshot import Snapshot
 def files_of(path: Path) -> list[Path] | None:
     """Return the files in a folder, or those that match a pattern such as `logs/*.json`, in order of their names.
 
-    None if the path is neither. Hidden files are left out. Raises RecordingMissing if no file matches.
+    None if the path is neither. Hidden files are left out, and folders in a folder are not read. Raises
+    RecordingMissing if no file matches.
     """
     if path.is_dir():
         found = [file for file in path.iterdir() if file.is_file()]
@@ -24,8 +25,13 @@ def files_of(path: Path) -> list[Path] | None:
         return None
     files = sorted(file for file in found if not file.name.startswith("."))
     if not files:
-        raise RecordingMissing(f"There are no files in {path} (looked for from {Path.cwd()}).")
+        raise RecordingMissing(f"There are no files in {path} (looked for from {Path.cwd()}).{advice_about(path)}")
     return files
+
+
+def advice_about(path: Path) -> str:
+    """Return how to read the files in the folders of a folder, to be added to an error; empty for a pattern."""
+    return f" The pattern {path / '**' / '*'} finds the files in its folders, too." if path.is_dir() else ""
 
 
 def snapshots_in(files: Sequence[Path]) -> Iterator[tuple[Path, list[Snapshot]]]:
