@@ -21,6 +21,7 @@ from agentnb.run import Recording
 from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.fork import ancestors_of
 from agentnb.run.past.snapshot import RecordingCheck, Snapshot
+from agentnb.run.validation import expanded
 from agentnb.store import RunInfo, Store, is_address, is_store
 from agentnb.store.recordings import StoredRecording
 from agentnb.studies import Study
@@ -186,7 +187,7 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
             if one.run is not None and one.run.recording:
                 yield one.name, one.run.recording
     elif isinstance(of, (str, Path)):
-        path = Path(of)
+        path = expanded(of)
         if is_address(of) or (path.is_file() and is_store(path)):
             with closing(Store(of)) as store:
                 yield from _read(store)

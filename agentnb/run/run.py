@@ -71,6 +71,7 @@ from agentnb.run.validation import (
     checked_data,
     checked_options,
     checked_tags,
+    expanded,
 )
 from agentnb.run.watchers import Watchers
 from agentnb.tools import as_tools
@@ -194,9 +195,10 @@ class Recording(ReadableRun):
         with self.lock:
             events = list(self.recording)
         title, content, lost = exported(events, format)
-        with written_atomically(Path(path), "The recording") as file:
+        target = expanded(path)
+        with written_atomically(target, "The recording") as file:
             file.write(content)
-        return Exported(Path(path), title, lost)
+        return Exported(target, title, lost)
 
 
 class Replay(Playback, Recording):

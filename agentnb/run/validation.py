@@ -144,6 +144,11 @@ def check_path(what: str, value: Any) -> None:
         raise UsageError(f"{what} takes the path of a file, not an address ({scheme}://...).")
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path in which `~` is the home folder; `~name` stays as it is if there is no such user."""
+    return Path(os.path.expanduser(path))
+
+
 def shown(value: Any) -> str:
     """Return the representation of a value for an error message, cut off after `SHOWN` characters."""
     text = repr(value)

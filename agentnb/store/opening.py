@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from agentnb.core.errors import RecordingMissing
-from agentnb.run.validation import check_path
+from agentnb.run.validation import check_path, expanded
 from agentnb.store.database import TABLES, VERSION, Database
 from agentnb.store.postgres import SCHEMES, PostgresDatabase
 from agentnb.store.sqlite import SqliteDatabase
@@ -26,7 +26,7 @@ def open_database(place: str | Path, *, read_only: bool = False) -> Database:
     if is_address(place):
         return PostgresDatabase(place)
     check_path("Store(path)", place)
-    return SqliteDatabase(Path(place), read_only=read_only)
+    return SqliteDatabase(expanded(place), read_only=read_only)
 
 
 def open_store(place: str | Path) -> Database:
@@ -51,7 +51,7 @@ def planned_migrations(place: str | Path) -> list[str]:
     """
     if not is_address(place):
         check_path("planned_migrations(place)", place)
-        if not Path(place).exists():
+        if not expanded(place).exists():
             raise RecordingMissing(f"There is no store {place} (looked for from {Path.cwd()}).")
     with closing(open_database(place, read_only=True)) as database:
         return [f"{VERSION}: the tables {', '.join(TABLES)}"] if database.version == 0 else []

@@ -22,7 +22,7 @@ from agentnb.run import Run
 from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.run import watch_runs
-from agentnb.run.validation import check_name, check_path, check_position, check_text, shown
+from agentnb.run.validation import check_name, check_path, check_position, check_text, expanded, shown
 from agentnb.store import exchange, recordings, rows
 from agentnb.store.attending import Attendance
 from agentnb.store.database import SPAN
@@ -314,7 +314,7 @@ class Store:
             check_name("export(runs=)", *(names := list(runs)))
             numbers = [self._resolve(name, salvage=salvage)[0] for name in names]
             ids = [rows.run_at(self._database, number, salvage=salvage).id for number in numbers]
-        return exchange.write(Path(path), (self._exported(known[id], salvage) for id in dict.fromkeys(ids)))
+        return exchange.write(expanded(path), (self._exported(known[id], salvage) for id in dict.fromkeys(ids)))
 
     def _exported(self, info: RunInfo, salvage: bool) -> ExportedRun:
         number = self._number_of_id(info.id)
@@ -339,7 +339,7 @@ class Store:
         has another run with the same id. Then nothing is added.
         """
         check_path("import_(path)", path)
-        found = exchange.read(Path(path), salvage=salvage)
+        found = exchange.read(expanded(path), salvage=salvage)
         for run in found:
             if not all(map(is_same, self.events(run.id), run.events)):
                 raise StoreConflict(

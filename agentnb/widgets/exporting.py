@@ -30,6 +30,7 @@ from agentnb.core.state import State
 from agentnb.run import Recording
 from agentnb.run.gate.gate import Unit
 from agentnb.run.past.cursor import ends_of
+from agentnb.run.validation import expanded
 from agentnb.widgets.bundle import file_module, file_style_sheet
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
@@ -350,7 +351,7 @@ def write_file(path: str | os.PathLike[str], content: Callable[[], str]) -> Path
     given: object = path
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise UsageError(f'The path of the file must be a text or a Path, got {path!r:.80}. For example "run.html".')
-    target = Path(path)
+    target = expanded(path)
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Pass the path of a file, for example {str(target / 'run.html')!r}.")
     folder = target.parent

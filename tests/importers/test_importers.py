@@ -376,6 +376,20 @@ def test_the_lines_of_one_answer_are_one_request(tmp_path: Path) -> None:
     assert recorded.imported["version"] == "2.0.0"
 
 
+def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "chat.json").write_bytes(document(CHAT))
+    for place in ("~/logs/chat.json", "~/logs", "~/*/*.json"):
+        assert set(calls(place)["tool"]) == {"weather"}
+    with closing(Store("~/runs.db")) as store:
+        store.add("~/logs/*.json")
+        assert store.export("~/runs.zip") > 0
+    assert Snapshot.load("~/logs/chat.json").save("~/kept.json") == tmp_path / "kept.json"
+    assert {path.name for path in tmp_path.iterdir()} == {"logs", "runs.db", "runs.zip", "kept.json"}
+
+
 def test_a_duration_whose_start_is_unknown_is_a_limit(tmp_path: Path) -> None:
     recorded = opened(tmp_path / "s.jsonl", lines(CLAUDE))
     shown = static_html(recorded.to(len(recorded.recording) - 1))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentnb.core.errors import AgentnbError, RecordingMissing
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.validation import expanded
 
 
 def files_of(path: Path) -> list[Path] | None:
@@ -16,6 +17,7 @@ def files_of(path: Path) -> list[Path] | None:
     None if the path is neither. Hidden files are left out, and folders in a folder are not read. Raises
     RecordingMissing if no file matches.
     """
+    path = expanded(path)
     if path.is_dir():
         found = [file for file in path.iterdir() if file.is_file()]
     elif any(sign in str(path) for sign in "*?[") and not path.exists():

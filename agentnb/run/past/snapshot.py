@@ -42,7 +42,7 @@ from agentnb.core.events import (
 from agentnb.core.evolve import evolve, fold
 from agentnb.core.state import State
 from agentnb.run.files import DATABASE, EXPORT, SNAPSHOT, read_bytes, written_atomically
-from agentnb.run.validation import check_path, check_text
+from agentnb.run.validation import check_path, check_text, expanded
 
 _DIGEST = b'"digest":"'
 _BEGINS = b'{"chain":"%s","event":'
@@ -143,7 +143,7 @@ class Snapshot:
     def save(self, path: str | Path) -> Path:
         """Write the snapshot to a file and return the path. Raises StorageError if the file cannot be written."""
         check_path("save(path)", path)
-        path = Path(path)
+        path = expanded(path)
         text = self.to_json()
         with written_atomically(path, "The snapshot") as file:
             file.write(text.encode())
@@ -169,13 +169,14 @@ class Snapshot:
     def load_all(cls, path: str | Path) -> list[Snapshot]:
         """Read all recordings of a file: the one of a snapshot, or those in a file of another tool.
 
-        Raises the errors of `load`, except for several recordings.
+        path: `~` is the home folder. Raises the errors of `load`, except for several recordings.
         """
         check_path("Snapshot.load(path)", path)
         if str(path).lstrip().startswith("{"):
             raise UsageError("This is the text of a snapshot, not the path of a file. Use Snapshot.from_json(text).")
+        path = expanded(path)
         try:
-            data = read_bytes(Path(path))
+            data = read_bytes(path)
         except FileNotFoundError as error:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
         except IsADirectoryError as error:
@@ -190,7 +191,7 @@ class Snapshot:
         if data.startswith(EXPORT):
             taken = f"agentnb.Store('runs.db').import_({str(path)!r})"
             raise UsageError(f"{path} is an export of a store, not a snapshot. {taken} imports its runs.")
-        if (found := _import(Path(path), data)) is not None:
+        if (found := _import(path, data)) is not None:
             return found
         if data.startswith(DATABASE):
             store = f"agentnb.Store({str(path)!r})"
