@@ -140,7 +140,8 @@ _ROLES = ("user", "system", "developer", "assistant")
 def message(*parts: str | Part, role: str = "user") -> dict[str, Any]:
     """Return a message with these texts and parts, in their order, for `start`, `steer` and `follow_up`.
 
-    Raises UsageError if a part is neither a text nor a part, if there is none, or if no model knows the role.
+    Raises UsageError for an argument that is neither a text nor a part, for a message without parts, and for an
+    unknown role.
     """
     if role not in _ROLES:
         raise UsageError(f"The role of a message is one of {', '.join(_ROLES)}, not {role!r:.80}.")

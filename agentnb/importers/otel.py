@@ -325,12 +325,12 @@ def _of_open_inference(given: Mapping[str, Any]) -> dict[str, Any]:
             calls = message.setdefault("calls", {})
             calls.setdefault(int(call), {})[of_call.removeprefix("function.")] = given[key]
     for side in ("input", "output"):
-        told = [message for (of, _), message in sorted(messages.items()) if of == side]
-        for message in told:
+        said = [message for (of, _), message in sorted(messages.items()) if of == side]
+        for message in said:
             if calls := message.pop("calls", None):
                 message["tool_calls"] = [one for _, one in sorted(calls.items())]
-        if told:
-            values[f"gen_ai.{side}.messages"] = told
+        if said:
+            values[f"gen_ai.{side}.messages"] = said
     return values
 
 

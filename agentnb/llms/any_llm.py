@@ -223,9 +223,9 @@ def _translated(server: str, silence: float | None, broken: type[ModelError] = M
     except library.AnyLLMError as error:
         status = error.status_code
         if status is not None and status >= 400:
-            told = {"message": error.message, "type": error.error_type, "code": error.code, "param": error.param}
+            about = {"message": error.message, "type": error.error_type, "code": error.code, "param": error.param}
             headers = {"retry-after": str(wait)} if (wait := getattr(error, "retry_after", None)) else {}
-            raise errors.from_status(status, json.dumps({"error": told}), headers, server) from None
+            raise errors.from_status(status, json.dumps({"error": about}), headers, server) from None
         kind = _KINDS.get(type(error).__name__, broken)
         raise kind(f"{server} failed: {error.message}") from None
     except NotImplementedError as error:

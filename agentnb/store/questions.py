@@ -55,7 +55,7 @@ def sealed(key: int, data: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(key: int, value: object) -> dict[str, Any] | None:
-    """Return the data that `sealed` wrote; None if there are none, or if they are damaged."""
+    """Return the data that `sealed` wrote; None for an empty field or damaged data."""
     checksum, text = as_bytes(value)[:8], as_bytes(value)[8:]
     if checksum != b"%08x" % crc32(text, key & 0xFFFFFFFF):
         return None

@@ -11,7 +11,7 @@ export const percent = (/** @type {number} */ share) => `${Math.round(share * 10
 export class Arms {
   /**
    * @param {import("./study_store.js").StudyStore} store
-   * @param {() => void} changed told that the share of another outcome is shown
+   * @param {() => void} changed called when the user has chosen another outcome, whose share is then shown
    */
   constructor(store, changed) {
     this.store = store;

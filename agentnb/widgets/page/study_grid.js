@@ -307,7 +307,7 @@ class RunRow {
 /**
  * The sums of a group in words.
  * @param {StudyRow[]} rows
- * @param {string} counted an outcome, whose share is told
+ * @param {string} counted the outcome whose share is shown
  */
 function sumsOf(rows, counted) {
   const by = /** @type {Map<string, number>} */ (new Map());

@@ -105,10 +105,10 @@ def _steps(drawn: Resampling) -> str:
         words = f"{share:.0%} ({flips} of {step['n']}; {low:.0%} to {high:.0%})" if step["n"] else "no samples yet"
         bar = image(share_picture(share, low, high, BAR_WIDE), words, BAR_WIDE, BAR_STYLE) if step["n"] else ""
         rows.append([line(f"{step['name']}, #{step['at']}", 80), bar, line(words, 80), line(step["recorded"], 60)])
-    told = "the run ended with" if found["until"] == "end" else "in the run"
+    heading = "the run ended with" if found["until"] == "end" else "in the run"
     more = len(found["steps"]) - STEPS
     rest = f'<div style="opacity:.72">and {count(more, "more step")}</div>' if more > 0 else ""
-    return _html_table("Steps", ["step", "differs from the run", "", told], rows) + rest
+    return _html_table("Steps", ["step", "differs from the run", "", heading], rows) + rest
 
 
 def _arms(head: dict[str, Any]) -> str:

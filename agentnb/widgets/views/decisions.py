@@ -114,7 +114,7 @@ class DecisionLog:
             return self._rows(())
 
     def last(self, run: Recording | None, path: str, call_id: str) -> str:
-        """Return the last decision about a call in words; empty if there is none. run: None for what was read."""
+        """Return the last decision about a call in words, or "". run: None for events read from a store."""
         with self._lock:
             if run is not None:
                 self._follow(run.events)
