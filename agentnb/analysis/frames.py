@@ -2,8 +2,9 @@
 
 Each function takes a run (which may still be running), a replay, a snapshot, a store, the path of a snapshot or a
 store, a mapping of names to these, or a sequence of these. The column `run` identifies the recording. Times are seconds
-since the first event of the run, NaN if the event has not happened. `COLUMNS` has the meaning and the unit of each
-column; a frame has the same texts in `frame.attrs["columns"]`.
+since the first event of the run, NaN if the event has not happened; the column `time` is a time of day, UTC. Each table
+says which study, arm, input and repeat a row belongs to. `COLUMNS` has the meaning and the unit of each column; a frame
+has the same texts in `frame.attrs["columns"]`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
+from agentnb.analysis.places import input_numbers, place_of
 from agentnb.analysis.rows import (
     CallRow,
     DecisionRow,
@@ -24,7 +26,7 @@ from agentnb.analysis.rows import (
     event_rows,
     message_rows,
 )
-from agentnb.analysis.run_rows import RunRow, arm_of, row_without_events, run_row, tagged_sources
+from agentnb.analysis.run_rows import RunRow, row_without_events, run_row, tagged_sources
 from agentnb.analysis.sources import Source, outlined_sources, sources
 from agentnb.core.json import to_plain
 from agentnb.core.lazy import optional_module
@@ -39,6 +41,14 @@ _WHERE = {
     "turn": "the number of the model request it belongs to, from 1; 0 before the first",
 }
 _ARM = "of a run of a study: "
+_PLACE = {
+    "study": f"{_ARM}the name of the study",
+    "arm": f"{_ARM}the labels of its arm as text; each factor also has a column of its own, arm_FACTOR",
+    "input": f"{_ARM}the number of its input, from 0",
+    "input_key": f"{_ARM}identifies the content of its input, also if the inputs were numbered in another order",
+    "input_text": "what the run was started with: a text, or JSON",
+    "repeat": f"{_ARM}the number of its repeat, from 0",
+}
 _INHERITED = "whether it happened in the run that this run was forked from; if both are read, it is counted only there"
 COLUMNS: dict[str, dict[str, str]] = {
     "events": {
@@ -58,6 +68,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "model": "of a request: the requested model; of an answer: the model that answered, as reported by the server",
         "finish_reason": "of an answer: the reason for its end, in the server's vocabulary",
         "inherited": _INHERITED,
+        **_PLACE,
     },
     "calls": {
         "run": _WHERE["run"],
@@ -74,7 +85,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "is_error": "whether the model received the result as an error",
         "result": "its result, a JSON value",
         "error": "the type of the exception, if one was raised",
-        "attempts": "the number of its starts",
+        "attempts": "the number of its starts: more than 1 if agentnb made it again, after a crash or a failure",
+        "time": "when it was proposed, UTC",
         "proposed": "when it was proposed, s",
         "asked": "when a person was asked, s",
         "decided": "when it was decided, s",
@@ -85,10 +97,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "arguments_text": "the arguments as JSON text, for grouping",
         "tries": "the number of calls so far that its loop made of this tool with these arguments, from 1",
         "inherited": _INHERITED,
+        **_PLACE,
     },
     "messages": {
         "run": _WHERE["run"],
         "seq": "the position of the event that added it to the history",
+        "time": "the time of that event, UTC",
         "seconds": "the time of that event, s",
         "path": _WHERE["path"],
         "turn": _WHERE["turn"],
@@ -115,10 +129,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "upstream": "of an answer: the provider behind a gateway",
         "attempts": "of an answer: the number of requests that were made for it",
         "inherited": _INHERITED,
+        **_PLACE,
     },
     "decisions": {
         "run": _WHERE["run"],
         "seq": "the event's position in the recording",
+        "time": "the time of the decision, UTC",
         "seconds": "the time of the decision, s",
         "path": _WHERE["path"],
         "call_id": "the id of the call",
@@ -132,16 +148,18 @@ COLUMNS: dict[str, dict[str, str]] = {
         "asked": "when a person was asked, s",
         "waited": "from the question to the decision, s; NaN if no person was asked, or a fork decided",
         "question": "the position of the question that it answers; missing if no person was asked",
+        "unknown": "whether the outcome of the call was unknown: a process had started it and has exited",
         "reviewer": "the person's name, if it was declared",
         "shown": "the digest of the question as it was shown",
         "took": "of a person's decision: from the display of the question to the decision, s",
         "arguments_text": "the arguments as JSON text, for grouping",
         "inherited": _INHERITED,
+        **_PLACE,
     },
     "runs": {
         "run": _WHERE["run"],
         "id": "the id of the run",
-        "study": f"{_ARM}the name of the study",
+        "study": _PLACE["study"],
         "loop": "the kind of the loop",
         "outcome": "done, failed, cancelled, open (not ended), or not started",
         "stop_reason": "the reason for the end: completed, limit, max_turns, error, ...; missing for an open run",
@@ -159,20 +177,25 @@ COLUMNS: dict[str, dict[str, str]] = {
         "without_price": "the models without a reported cost and a known price; their part of the cost is missing",
         "cache_read_tokens": "the part of input_tokens that the servers have read from their caches",
         "cache_saved": "the estimated cost that these caches have saved, less what writing to them has cost",
-        "began": "the time of the first event, UTC",
+        "time": "the time of the first event, UTC",
+        "began": "the same as time",
         "seconds": "from the first to the last event, s",
         "waited": "the time in which at least one question waited for a decision, s",
-        "decisions": "the number of decisions about calls",
+        "decisions": "the number of decisions about calls, also of those that were withdrawn later",
         "by_human": "those by a person with a panel",
         "by_code": "those by code that decides for a person",
-        "by_policy": "those by rules, functions, deadlines and remembered decisions",
+        "by_policy": "those by a policy: its rules, a function, or a hook of the loop",
+        "by_remembered": "those by a decision that a person, or code for a person, has made for later calls too",
+        "by_deadline": "those by a deadline that has passed: nobody has answered",
+        "by_absent": "those made because no person was present (agentnb.headless)",
+        "by_fork": "those that a fork was made with",
+        "withdrawn": "the number of decisions that were withdrawn",
+        "reviewers": "the names of the people who decided, as far as they were declared",
         "model": "the models that answered, as reported by the servers",
         "events": "the number of events",
         "tags": "the tags, a list",
         "options": "the options of its model requests that it was started, restored or forked with; a dict",
-        "arm": f"{_ARM}the labels of its arm as text; each factor also has a column of its own, arm_FACTOR",
-        "input": f"{_ARM}the number of its input, from 0",
-        "repeat": f"{_ARM}the number of its repeat, from 0",
+        **{name: text for name, text in _PLACE.items() if name != "study"},
         "seed": f"{_ARM}its seed",
     },
 }
@@ -184,9 +207,7 @@ def events(of: Any) -> DataFrame:
 
     of: one recording or several. Raises UsageError if `of` is not a recording, or if pandas is not installed.
     """
-    frame = _frame("events", of, event_rows, EventRow)
-    frame["time"] = _pandas().to_datetime(frame["time"], unit="s", utc=True).dt.as_unit("ns")
-    return frame
+    return _frame("events", of, event_rows, EventRow)
 
 
 def calls(of: Any) -> DataFrame:
@@ -226,17 +247,15 @@ def runs(of: Any) -> DataFrame:
 
     of: a study, a store, or any other recording or recordings. Raises UsageError as `events` does.
     """
-    pandas = _pandas()
     found, without_events = tagged_sources(of)
-    rows = [run_row(one.source, one.tags) for one in found]
-    arms = [arm_of(one.source) for one in found]
+    numbers = input_numbers(of)
+    places = [place_of(one.source, numbers) for one in found]
+    rows = [run_row(one.source, place, one.tags) for one, place in zip(found, places, strict=True)]
     rows += [row_without_events(run, of.name) for run in without_events]
-    arms += [run.arm for run in without_events]
     frame = frame_of(rows, RunRow, COLUMNS["runs"])
-    frame["began"] = pandas.to_datetime(frame["began"], unit="s", utc=True).dt.as_unit("ns")
-    for factor in dict.fromkeys(factor for arm in arms for factor in arm):
-        frame[f"arm_{factor}"] = [arm.get(factor) for arm in arms]
-        frame.attrs["columns"][f"arm_{factor}"] = f"the label of the factor {factor}"
+    for name in ("time", "began"):
+        frame[name] = _as_times(frame[name])
+    _add_factors(frame, [*(place.arm for place in places), *(run.arm for run in without_events)], [1] * len(rows))
     return frame
 
 
@@ -247,8 +266,14 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
     of each column, for `frame.attrs`. Raises UsageError if pandas is not installed.
     """
     pandas = _pandas()
-    text = pandas.Series([""]).dtype  # the text type of the installed pandas version
-    types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean", int | None: "Int64"}
+    types = {
+        str: _text_type(),
+        int: "int64",
+        float: "float64",
+        bool: "bool",
+        bool | None: "boolean",
+        int | None: "Int64",
+    }
     columns_of: dict[str, Any] = {}
     data = set(data_columns(row))
     for name, hint in get_type_hints(row).items():
@@ -275,9 +300,49 @@ def _without_none(hint: Any) -> Any:
 
 
 def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: type) -> DataFrame:
+    pandas = _pandas()
     read = sources if kind == "messages" else outlined_sources
     with _collector_paused():
-        return frame_of([one for source in read(of) for one in rows_of(source)], row, COLUMNS[kind])
+        found = read(of)
+        rows = [list(rows_of(source)) for source in found]
+        frame = frame_of([one for of_run in rows for one in of_run], row, COLUMNS[kind])
+    frame["time"] = _as_times(frame["time"])
+
+    # The place of each run is repeated in all of its rows.
+    numbers, lengths = input_numbers(of), list(map(len, rows))
+    places = [place_of(source, numbers) for source in found]
+    values: dict[str, list[Any]] = {
+        "study": [place.study for place in places],
+        "arm": [place.arm_text for place in places],
+        "input": [place.input for place in places],
+        "input_key": [place.input_key for place in places],
+        "input_text": [place.input_text for place in places],
+        "repeat": [place.repeat for place in places],
+    }
+    for name, of_runs in values.items():
+        dtype = "Int64" if name in ("input", "repeat") else _text_type()
+        frame[name] = pandas.Series(of_runs, dtype=dtype).repeat(lengths).reset_index(drop=True)
+    _add_factors(frame, [place.arm for place in places], lengths)
+    return frame
+
+
+def _add_factors(frame: DataFrame, arms: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> None:
+    """Add a column for each factor of a study. lengths: the number of rows of each run; `arms` has the arm of each."""
+    pandas = _pandas()
+    for factor in dict.fromkeys(factor for arm in arms for factor in arm):
+        labels = pandas.Series([arm.get(factor) for arm in arms])
+        frame[f"arm_{factor}"] = labels.repeat(lengths).reset_index(drop=True)
+        frame.attrs["columns"][f"arm_{factor}"] = f"the label of the factor {factor}"
+
+
+def _as_times(seconds: Any) -> Any:
+    """Return times in seconds since the epoch as times of day, UTC."""
+    return _pandas().to_datetime(seconds, unit="s", utc=True).dt.as_unit("ns")
+
+
+def _text_type() -> Any:
+    """Return the text type of the installed version of pandas."""
+    return _pandas().Series([""]).dtype
 
 
 @contextmanager

@@ -31,6 +31,11 @@ from agentnb.store.outlines import Outline, follow
 from agentnb.widgets.text import as_json
 
 
+def time_of(event: Any) -> float:
+    """Return the time of an event in seconds since the epoch; NaN if it is not known."""
+    return NEVER if event.untimed else float(event.time)
+
+
 def call_id_of(event: Any) -> str | None:
     """Return the id of the call that an event concerns, or None."""
     if event.type == "call_proposed":
@@ -92,8 +97,8 @@ def event_rows(source: Source) -> Iterator[EventRow]:
         yield EventRow(
             run=source.name,
             seq=event.seq,
-            time=NEVER if event.untimed else event.time,
-            seconds=NEVER if event.untimed else event.time - began,
+            time=time_of(event),
+            seconds=time_of(event) - began,
             path=event.path,
             loop=state.name,
             type=kind,
@@ -161,6 +166,7 @@ class CallRow:
     result: Any = None
     error: str | None = None
     attempts: int = 0
+    time: float = NEVER
     proposed: float = NEVER
     asked: float = NEVER
     decided: float = NEVER
@@ -179,6 +185,7 @@ class DecisionRow:
 
     run: str
     seq: int
+    time: float
     seconds: float
     path: str
     call_id: str
@@ -192,6 +199,7 @@ class DecisionRow:
     asked: float = NEVER
     waited: float = NEVER
     question: int | None = None
+    unknown: bool = False
     reviewer: str | None = None
     shown: str | None = None
     took: float = NEVER
@@ -229,6 +237,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
             yield DecisionRow(
                 run=source.name,
                 seq=event.seq,
+                time=time_of(event),
                 seconds=seconds,
                 path=event.path,
                 call_id=event.call_id,
@@ -242,6 +251,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
                 asked=row.asked,
                 waited=_waited(event, row.asked, seconds),
                 question=event.question,
+                unknown=calls.asks_about_lost(row),
                 reviewer=event.reviewer,
                 shown=event.shown,
                 took=event.seconds if event.seconds is not None else NEVER,
@@ -282,6 +292,10 @@ class _Calls:
         call_id = call_id_of(event)
         return self._open.get((event.path, call_id)) if call_id is not None else None
 
+    def asks_about_lost(self, row: CallRow) -> bool:
+        """Return True if the newest question about a call is whether it has run: its outcome is unknown."""
+        return (row.path, row.call_id) in self._lost
+
     def add(self, event: Any, state: Any) -> None:
         """Add an event, or its outline, to the row of its call. `state` is the state of its loop after the event."""
         # A call gets its row when it is proposed: by the model's answer, or by an event of its own.
@@ -321,10 +335,12 @@ class _Calls:
         if row is None or row.turn != state.turn:
             row = CallRow(
                 *(self._source.name, event.path, state.name, state.turn, call.id, call.name, own, call.arguments),
+                time=time_of(event),
                 proposed=self._source.seconds(event),
                 inherited=True,
             )
             self._open[event.path, call.id] = row
+            self._lost.discard((event.path, call.id))
             self.rows.append(row)
         self._count(row, event)
 
@@ -344,6 +360,7 @@ class MessageRow:
 
     run: str
     seq: int
+    time: float
     seconds: float
     path: str
     turn: int
@@ -461,6 +478,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
     row = MessageRow(
         run=source.name,
         seq=event.seq,
+        time=time_of(event),
         seconds=source.seconds(event),
         path=event.path,
         turn=state.turn,

@@ -7,11 +7,12 @@ take seconds. Events of nested loops count for their run. Events that are counte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agentnb.analysis.rows import arguments_text, cost_of, saved_by
+from agentnb.analysis.places import Place
+from agentnb.analysis.rows import arguments_text, cost_of, json_text, saved_by
 from agentnb.analysis.sources import NEVER, Source, counted_once, sources
 from agentnb.core.events import (
     ApprovalDecision,
@@ -27,11 +28,12 @@ from agentnb.core.events import (
     RunResumed,
     RunStart,
 )
+from agentnb.run.event_data import input_as_json
 from agentnb.store import Store
 from agentnb.studies import Study, StudyRun
 
-_PEOPLE = frozenset({"human", "code"})
-"""The authors of decisions that are no policy: a person with a panel, and code that decides for a person."""
+_NO_POLICY = frozenset({"human", "code", "remembered", "deadline", "headless", "fork"})
+"""The authors of decisions (`ApprovalDecision.by`) that have a column of their own. All others are policies."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class RunRow:
     without_price: str | None = None
     cache_read_tokens: float = NEVER
     cache_saved: float = NEVER
+    time: float = NEVER
     began: float = NEVER
     seconds: float = NEVER
     waited: float = NEVER
@@ -65,12 +68,20 @@ class RunRow:
     by_human: int = 0
     by_code: int = 0
     by_policy: int = 0
+    by_remembered: int = 0
+    by_deadline: int = 0
+    by_absent: int = 0
+    by_fork: int = 0
+    withdrawn: int = 0
+    reviewers: str | None = None
     model: str | None = None
     events: int = 0
     tags: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     arm: str = ""
     input: int | None = None
+    input_key: str | None = None
+    input_text: str = ""
     repeat: int | None = None
     seed: int | None = None
 
@@ -131,6 +142,8 @@ class _Counts:
     options: dict[str, Any] | None = None
     """The options that a restored run was given last."""
     decisions: dict[str, int] = field(default_factory=dict)
+    withdrawn: int = 0
+    reviewers: dict[str, None] = field(default_factory=dict)
     questions: list[tuple[float, float]] = field(default_factory=list)
     """The times of each question and of its decision."""
     failure: ErrorInfo | None = None
@@ -150,7 +163,7 @@ class _Counts:
             self.cache_saved = saved if math.isnan(self.cache_saved) else self.cache_saved + saved
 
 
-def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
+def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -> RunRow:
     """Return the row of a recording that has events. tags: None for the tags that the run was started with."""
     events = source.events
     start, last = events[0], events[-1]
@@ -159,11 +172,11 @@ def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
     counts = _counts(events, source.elsewhere, last.time)
     error = end.error if end is not None else counts.failure
     by = counts.decisions
-    place = _place_in_study(start.data)
+    began = next((event.time for event in events if not event.untimed), NEVER)
     return RunRow(
         run=source.name,
         id=start.run_id,
-        study=place.get("study"),
+        study=place.study,
         loop=start.loop,
         outcome=_outcome(end, counts.failure),
         stop_reason=end.reason if end is not None else None,
@@ -181,21 +194,30 @@ def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
         without_price=", ".join(counts.without_price) or None,
         cache_read_tokens=counts.usage.get("cache_read_tokens", NEVER),
         cache_saved=counts.cache_saved,
-        began=next((event.time for event in events if not event.untimed), NEVER),
+        time=began,
+        began=began,
         seconds=_lasted(events),
         waited=_covered(counts.questions),
         decisions=sum(by.values()),
         by_human=by.get("human", 0),
         by_code=by.get("code", 0),
-        by_policy=sum(number for author, number in by.items() if author not in _PEOPLE),
+        by_policy=sum(number for author, number in by.items() if author not in _NO_POLICY),
+        by_remembered=by.get("remembered", 0),
+        by_deadline=by.get("deadline", 0),
+        by_absent=by.get("headless", 0),
+        by_fork=by.get("fork", 0),
+        withdrawn=counts.withdrawn,
+        reviewers=", ".join(counts.reviewers) or None,
         model=", ".join(counts.models) or None,
         events=len(events),
         tags=sorted(start.tags if tags is None else tags),
         options=counts.options if counts.options is not None else start.model_options,
-        arm=_arm_text(place.get("arm", {})),
-        input=place.get("input"),
-        repeat=place.get("repeat"),
-        seed=place.get("seed"),
+        arm=place.arm_text,
+        input=place.input,
+        input_key=place.input_key,
+        input_text=place.input_text,
+        repeat=place.repeat,
+        seed=place.seed,
     )
 
 
@@ -206,28 +228,13 @@ def row_without_events(run: StudyRun, study: str) -> RunRow:
         study=study,
         outcome="failed" if run.status == "failed" else "not started",
         error=run.error,
-        arm=_arm_text(run.arm),
+        arm=Place(arm=run.arm).arm_text,
         input=run.cell.input_number,
+        input_key=run.cell.input_key,
+        input_text=json_text(input_as_json(run.input)),
         repeat=run.repeat,
         seed=run.seed,
     )
-
-
-def arm_of(source: Source) -> Mapping[str, Any]:
-    """Return the arm of a run of a study; empty for other runs."""
-    start = source.events[0]
-    assert isinstance(start, RunStart)
-    arm = _place_in_study(start.data).get("arm", {})
-    return arm if isinstance(arm, Mapping) else {}
-
-
-def _place_in_study(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data of a run if a study recorded them; a user's own data have no `study_seed`."""
-    return data if "study_seed" in data else {}
-
-
-def _arm_text(arm: Mapping[str, Any]) -> str:
-    return ", ".join(f"{factor}={label}" for factor, label in arm.items())
 
 
 def _outcome(end: RunEnd | None, failure: ErrorInfo | None) -> str:
@@ -273,8 +280,14 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
                 counts.call_errors += event.is_error and (event.path, event.call_id) not in own
             case ApprovalRequest():
                 asked[event.path, event.call_id] = _time(event)
+            case ApprovalDecision(call_id=""):  # a remembered decision is forgotten
+                pass
+            case ApprovalDecision(decision="ask"):
+                counts.withdrawn += 1
             case ApprovalDecision():
                 counts.decisions[event.by] = counts.decisions.get(event.by, 0) + 1
+                if event.reviewer is not None:
+                    counts.reviewers[event.reviewer] = None
                 began = asked.pop((event.path, event.call_id), None)
                 if began is not None:
                     counts.questions.append((began, _time(event)))

@@ -1,8 +1,7 @@
 """The tables of recordings in SQL: an open DuckDB connection (`connect`), and partitioned Parquet files (`to_parquet`).
 
-The tables and their columns are those of `agentnb.analysis.frames`, with two differences: each table has the column
-`study`, which tells the partition of the files, and data (arguments, results, outputs, tags) are JSON, of which
-`output->>'$.name'` returns a part. A value that is missing is NULL.
+The tables and their columns are those of `agentnb.analysis.frames`. Data (arguments, results, outputs, tags) are JSON,
+of which `output->>'$.name'` returns a part. A missing value is NULL. The files are partitioned by the column `study`.
 """
 
 from __future__ import annotations
@@ -101,16 +100,10 @@ def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = tuple(TAB
 
 
 def _frames(of: Any, tables: Sequence[str]) -> Iterator[tuple[str, DataFrame]]:
-    """Yield the name and the frame of each table, with the column `study`."""
+    """Yield the name and the frame of each table."""
     of = of if isinstance(of, (str, Path)) or not hasattr(of, "__next__") else list(of)  # each table reads it again
-    runs = frames.runs(of)
     for name in tables:
-        if name == "runs":
-            yield name, runs
-        else:
-            frame: DataFrame = getattr(frames, name)(of)
-            frame["study"] = frame["run"].map(dict(zip(runs["run"], runs["study"], strict=True))).astype(object)
-            yield name, frame
+        yield name, getattr(frames, name)(of)
 
 
 @contextmanager

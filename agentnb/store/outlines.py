@@ -51,6 +51,7 @@ class _RunStart(Outline, tag="run_start"):
     call: str = ""
     forked_from: str = ""
     ancestors: list[Any] = []
+    data: dict[str, Any] = {}
 
 
 class _PhaseChange(Outline, tag="phase_change"):

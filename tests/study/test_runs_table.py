@@ -135,7 +135,7 @@ async def test_equal_seeds_give_equal_tables() -> None:
             make_loop, ["x", "y"], 10, arms={"model": ["a", "b"]}, seed=5, at_once=at_once, progress=False
         )
         frame = runs(study.result(60))
-        return frame.drop(columns=["id", "began", "seconds", "waited", "arm_model"]).to_dict("records")
+        return frame.drop(columns=["id", "time", "began", "seconds", "waited", "arm_model"]).to_dict("records")
 
     one, other = table(1), table(8)
     assert str(one) == str(other)
