@@ -52,6 +52,8 @@ class Journal(Watchers):
     def __init__(self, design: Design, run_id: str) -> None:
         self.lock = threading.RLock()
         super().__init__(run_id, self.lock)
+        self.run_name = run_id
+        """The name of the run in errors: its own, or its id."""
         self.events: list[Event] | Continued[Event] = []
         self.state = State()
         self.checkpoints = Checkpoints()

@@ -251,6 +251,7 @@ class Run(Decisions, Recording):
         self.name = name
         self.store = store
         self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
+        self._journal.run_name = name or self._journal.run_id
         self._journal.load(recording, state)
         self._checkpoints = self._journal.checkpoints
         # A restored run keeps its policy and its limits, unless others are given.

@@ -21,7 +21,7 @@ from typing import Any
 from weakref import WeakValueDictionary, ref
 
 from agentnb.core.errors import AgentnbError, StorageError
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, Event
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, Event, RunEnd
 from agentnb.run import Pending, Run
 from agentnb.run.approvals.decisions import decide_about
 from agentnb.store import questions, rows
@@ -230,8 +230,10 @@ class Attendance:
             after = list(run.events[number:])
         event = next((one for one in after if isinstance(one, ApprovalDecision) and one.question == number), None)
         if event is None:
-            return {"decision": None}
+            end = after[-1] if after and isinstance(after[-1], RunEnd) else None
+            return {"decision": None} | ({"reason": end.reason, "time": end.time} if end is not None else {})
         outcome = {"decision": event.decision, "by": event.by, "reviewer": event.reviewer, "time": event.time}
+        outcome["earlier"] = event.earlier
         reviewer = made.get("arguments", {}).get("reviewer")
         is_same = (made.get("method"), reviewer) == (event.decision, event.reviewer)
         if made.get("token") in self._applied or (is_same and row.driver != self._driver):

@@ -7,6 +7,7 @@ decision is kept for the process that continues it.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 import uuid
@@ -20,7 +21,9 @@ from agentnb.core.errors import AlreadyDecided, UsageError, printable
 from agentnb.core.events import Remember
 from agentnb.core.json import to_json_data
 from agentnb.run import Pending
+from agentnb.run.approvals.pending import to_decide_at_once
 from agentnb.run.approvals.reviewer import checked_name, declared_reviewer
+from agentnb.run.approvals.too_late import Made, decided_already, run_has_ended
 from agentnb.run.validation import check_seconds, check_text, shown
 from agentnb.store import questions, rows
 from agentnb.store.database import SPAN, Database, Listener
@@ -78,7 +81,12 @@ class Inbox:
             self._listener_for("waiting").wait(seconds)
 
     def approve(
-        self, items: Pending | Iterable[Pending], *, remember: Remember | None = None, reviewer: str | None = None
+        self,
+        items: Pending | Iterable[Pending],
+        *,
+        remember: Remember | None = None,
+        reviewer: str | None = None,
+        unknown: bool = False,
     ) -> int:
         """Approve one call or several of `pending`, and return how many were approved.
 
@@ -89,10 +97,14 @@ class Inbox:
         decided; default: the name declared in this process (`agentnb.reviewer`).
 
         Calls that were decided meanwhile are not counted; for a single one of these, AlreadyDecided is raised, and
-        says who has decided and when. A RuntimeWarning says that no process has applied a decision yet: it holds when
+        says who has decided and when. unknown: include calls whose outcome is unknown (`item.unknown`), which run
+        again. Without it, several items are decided without these: a RuntimeWarning says how many were left out, and
+        if all were, UsageError is raised.
+
+        A RuntimeWarning says that no process has applied a decision yet: it holds when
         the run continues. Raises UsageError if an item is not one of `pending`, and otherwise as `run.approve` does.
         """
-        return self._decide(items, "approve", {"remember": remember}, reviewer)
+        return self._decide(items, "approve", {"remember": remember}, reviewer, unknown=unknown)
 
     def reject(
         self,
@@ -101,10 +113,11 @@ class Inbox:
         *,
         remember: Remember | None = None,
         reviewer: str | None = None,
+        unknown: bool = False,
     ) -> int:
         """Reject one call or several of `pending`, and return how many were rejected. Otherwise as `approve`."""
         check_text("reject(items, reason)", reason)
-        return self._decide(items, "reject", {"reason": reason, "remember": remember}, reviewer)
+        return self._decide(items, "reject", {"reason": reason, "remember": remember}, reviewer, unknown=unknown)
 
     def edit(self, item: Pending, arguments: Mapping[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call with other arguments. Raises as `run.edit` does, and otherwise as `approve`."""
@@ -128,11 +141,19 @@ class Inbox:
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _decide(
-        self, items: Pending | Iterable[Pending], method: str, arguments: Mapping[str, Any], reviewer: str | None
+        self,
+        items: Pending | Iterable[Pending],
+        method: str,
+        arguments: Mapping[str, Any],
+        reviewer: str | None,
+        *,
+        unknown: bool = False,
     ) -> int:
         listed: list[Any] = [items] if isinstance(items, Pending) else list(items)
         if others := [item for item in listed if not isinstance(item, Pending)]:
             raise UsageError(f"Pass items of inbox.pending, not {shown(others[0])}.")
+        if not isinstance(items, Pending):
+            listed = to_decide_at_once(listed, unknown=unknown)
         errors = self.decide_each(listed, method, {**arguments, "reviewer": reviewer})
         for error in errors:
             if error is not None and (isinstance(items, Pending) or not isinstance(error, AlreadyDecided)):
@@ -187,7 +208,7 @@ class Inbox:
                 if row is None:
                     results[key] = UsageError(f"The call {items[key].name} is not in this inbox. Read inbox.pending.")
                 elif not _is_waiting(row, token):
-                    results[key] = _result(row, items[key], token)
+                    results[key] = self._result(row, items[key], token)
             left = until - time.monotonic()
             if len(results) == len(items) or left <= 0:
                 break
@@ -201,6 +222,27 @@ class Inbox:
                 stacklevel=5,
             )
         return results
+
+    def _result(self, row: Question, item: Pending, token: str) -> Exception | None:
+        """Return None if the decision with this token was recorded, otherwise why not."""
+        about = f"The question about {item.name} ({item.id}{f' in {item.path}' if item.path else ''})"
+        if row.refusal is not None and row.refusal["token"] == token:
+            return error_from_json(row.refusal["error"])
+        outcome = row.outcome
+        if outcome is not None and outcome.get("token") == token:
+            return None
+        of_run = rows.run_at(self._database, row.key // SPAN, salvage=True)
+        run = of_run.name or of_run.id
+        if outcome is not None:
+            if outcome["decision"] is None:
+                return run_has_ended(about, run, outcome.get("reason"), outcome.get("time"))
+            fields: dict[str, Any] = {one.name: outcome.get(one.name) for one in dataclasses.fields(Made)}
+            return decided_already(about, run, Made(**fields))
+        if row.decision is not None:  # it was not applied yet
+            method, arguments = row.decision["method"], row.decision["arguments"]
+            by = (arguments.get("decider") or ("code",))[0]
+            return decided_already(about, run, Made(method, by, row.decision["time"], arguments.get("reviewer")))
+        return AlreadyDecided(f"{about} was asked again meanwhile, in the run {run}. Read it in inbox.pending.")
 
     # -- showing -----------------------------------------------------------------------------------------------------
 
@@ -234,27 +276,3 @@ class Inbox:
 def _is_waiting(row: Question, token: str) -> bool:
     """Return True if the decision with this token is in the row, and was not applied yet."""
     return row.outcome is None and row.decision is not None and row.decision["token"] == token
-
-
-def _result(row: Question, item: Pending, token: str) -> Exception | None:
-    """Return None if the decision with this token was recorded, otherwise why not."""
-    where = f" in {item.path}" if item.path else ""
-    about = f"The question about {item.name} ({item.id}{where})"
-    if row.refusal is not None and row.refusal["token"] == token:
-        return error_from_json(row.refusal["error"])
-    if row.outcome is not None:
-        if row.outcome.get("token") == token:
-            return None
-        if row.outcome["decision"] is None:
-            return AlreadyDecided(f"{about} is closed: its run has ended. Nothing was decided.")
-        by, decision = row.outcome["reviewer"] or row.outcome["by"], row.outcome["decision"]
-        return AlreadyDecided(f"{about} was already decided: {decision} by {by}, {_when(row.outcome['time'])}.")
-    if row.decision is not None:
-        by = row.decision["arguments"].get("reviewer") or "code"
-        text = f"{row.decision['method']} by {by}, {_when(row.decision['time'])}"
-        return AlreadyDecided(f"{about} was already decided: {text}.")
-    return AlreadyDecided(f"{about} was asked again meanwhile. Read it in inbox.pending.")
-
-
-def _when(time_of: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_of))

@@ -24,6 +24,7 @@ from agentnb.core.events import Delta, Event, RunEnd
 from agentnb.run import Pending, Run, Snapshot
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import decide_about
+from agentnb.run.approvals.too_late import too_late
 from agentnb.run.host import call_in
 from agentnb.store import Store
 from agentnb.studies.grid import Cell, Label
@@ -308,7 +309,7 @@ class DrivingHere(Driving):
         for one, item in items:
             try:
                 if one.run is None:
-                    raise has_ended(item)
+                    raise has_ended(item, one.name, one.recording)
                 decide_about(one.run, item, method, arguments)
                 errors.append(None)
             except Exception as error:
@@ -354,6 +355,7 @@ class DrivingHere(Driving):
         self._set(one, status_of(one.stop_reason))
 
 
-def has_ended(item: Pending) -> AlreadyDecided:
-    """Return the error for a decision about a call whose run has ended."""
-    return AlreadyDecided(f"The run of the call {item.name} has ended; nothing was decided.")
+def has_ended(item: Pending, run: str, recording: Run | Snapshot | None) -> AlreadyDecided:
+    """Return the error for a decision about a call whose run has ended. run: its name."""
+    events = recording.events if recording is not None else ()
+    return too_late(events, run, item.path, item.id, name=item.name, question=item.event)

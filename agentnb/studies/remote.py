@@ -434,7 +434,7 @@ class DrivingInWorkers(Driving):
         for (one, item), future in zip(items, futures, strict=True):
             active = self._active.get(one)
             if active is None:
-                future.set_exception(has_ended(item))
+                future.set_exception(has_ended(item, one.name, one.recording))
                 continue
             self._asked += 1
             self._decisions[self._asked] = _Decision(active, item, future)

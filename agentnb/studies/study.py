@@ -28,6 +28,7 @@ from agentnb.core.json import same_json
 from agentnb.core.loop import Design
 from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
+from agentnb.run.approvals.pending import to_decide_at_once
 from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
@@ -434,6 +435,7 @@ class Study:
         remember: Remember | None = None,
         everywhere: bool = False,
         reviewer: str | None = None,
+        unknown: bool = False,
     ) -> int:
         """Approve one call or several of `pending`, of any runs, and return how many were approved.
 
@@ -441,11 +443,14 @@ class Study:
             study.approve(item for item in study.pending if item.name == "read")
 
         Calls that were decided meanwhile are not counted; if that is so for a single item, AlreadyDecided is raised.
+        unknown: include calls whose outcome is unknown (`item.unknown`), which run again. Without it, several items
+        are decided without these: a RuntimeWarning says how many were left out, and if all were, UsageError is raised.
         remember, reviewer: as for `run.approve`; a decision is remembered in the run of the call. everywhere: remember
         it for all runs of this study, also for those that start later. `rules` has these decisions, `forget` removes
         one.
         """
-        return self._decide(items, "approve", {"remember": remember, "reviewer": reviewer}, everywhere=everywhere)
+        arguments = {"remember": remember, "reviewer": reviewer}
+        return self._decide(items, "approve", arguments, everywhere=everywhere, unknown=unknown)
 
     def reject(
         self,
@@ -455,10 +460,11 @@ class Study:
         remember: Remember | None = None,
         everywhere: bool = False,
         reviewer: str | None = None,
+        unknown: bool = False,
     ) -> int:
         """Reject one call or several of `pending`, and return how many were rejected. Otherwise as `approve`."""
         arguments = {"reason": reason, "remember": remember, "reviewer": reviewer}
-        return self._decide(items, "reject", arguments, everywhere=everywhere)
+        return self._decide(items, "reject", arguments, everywhere=everywhere, unknown=unknown)
 
     def edit(self, item: Pending, arguments: Mapping[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call of `pending` with other arguments. Raises as `run.edit` does."""
@@ -514,6 +520,7 @@ class Study:
         arguments: Mapping[str, Any],
         *,
         everywhere: bool = False,
+        unknown: bool = False,
     ) -> int:
         remember = arguments.get("remember")
         if everywhere and isinstance(self._driving, DrivingElsewhere):
@@ -524,6 +531,8 @@ class Study:
         listed: list[Any] = [items] if is_single else list(items) if isinstance(items, Iterable) else [None]
         if others := [item for item in listed if not isinstance(item, Pending)]:
             raise UsageError(f"Pass items of study.pending, not {shown(others[0])}.")
+        if not is_single:
+            listed = to_decide_at_once(listed, unknown=unknown)
         errors = self._driving.decide([(self.run_of(item), item) for item in listed], method, arguments)
         for error in errors:
             if error is not None and (is_single or not isinstance(error, AlreadyDecided)):

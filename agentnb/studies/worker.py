@@ -244,7 +244,8 @@ class _Session:
         error: list[str] | None = None
         try:
             if followed is None:
-                raise has_ended(item)
+                name = self._recipe.grid.cells[message["cell"]].name
+                raise has_ended(item, name, Snapshot.of(self._store.events(item.run_id), name=name))
             decide_about(followed.run, item, message["method"], message["arguments"])
         except Exception as failed:
             error = [type(failed).__name__, str(failed)]

@@ -23,14 +23,14 @@ from math import isfinite, isinf
 from typing import Any
 
 from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, ReplayDiverged, UsageError
-from agentnb.core.events import ModelEnd, plain_event
+from agentnb.core.events import Event, ModelEnd, plain_event
 from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
 from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.approvals.pending import Pending
+from agentnb.run.approvals.too_late import too_late
 from agentnb.run.gate.gate import UNITS
 from agentnb.widgets.exporting import file_name, page_of
-from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.forms import merge
 from agentnb.widgets.views.questions import identity, shown_arguments
 from agentnb.widgets.views.rows import FULL_LIMIT, full_text
@@ -58,10 +58,9 @@ class CommandHandlers:
     handlers: the function that handles each type of message.
     """
 
-    def __init__(self, run: Any, answer: Answer, decisions: DecisionLog) -> None:
+    def __init__(self, run: Any, answer: Answer) -> None:
         self._run = run
         self._answer = answer
-        self._decisions = decisions
         self._files: dict[str, list[str]] = {}  # exported files in parts, until a page has them
         self._controls: dict[str, Callable[[Message], Any]] = {
             "Step": self._step,
@@ -105,10 +104,12 @@ class CommandHandlers:
             if "decisions" not in message:
                 self._apply(message, waiting)
                 return {}
-            return decide_each(message["decisions"], lambda one: self._apply(one, waiting), waiting)
+            return decide_each(message["decisions"], lambda one: self._apply(one, waiting, several=True), waiting)
 
-    def _apply(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> None:
+    def _apply(self, message: Message, waiting: Mapping[QuestionKey, Pending], *, several: bool = False) -> None:
         item, remember = self._find(message, waiting), message.get("remember") or None
+        if several:
+            check_is_known(message, item)
         if message.get("digest", "") != item.shown:
             raise UsageError("The call has changed since it was shown. Check it and decide again.")
 
@@ -143,13 +144,11 @@ class CommandHandlers:
         return {question_key(identity(item)): item for item in self._run.pending}
 
     def _find(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> Pending:
-        """Return the waiting call that a message concerns. Raises AlreadyDecided, naming the decider, if none waits."""
+        """Return the waiting call that a message concerns. Raises AlreadyDecided if none waits."""
         found = waiting.get(question_key(message))
         if found is None:
-            path, call_id = str(message.get("path", "")), str(message.get("id", ""))
-            last = self._decisions.last(self._run, path, call_id)
-            how = f": it was {last}" if last else ""
-            raise AlreadyDecided(f"The question about the call {call_id!r} is no longer open{how}.")
+            run = self._run
+            raise late(message, run.events, run.name or run.id, str(message.get("path", "")))
         return found
 
     # -- buttons
@@ -303,6 +302,20 @@ class CommandHandlers:
         if isinstance(event, ModelEnd):
             answer = {"text": repair_text(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
         self._answer({"type": "typed", "token": message.get("token"), **answer})
+
+
+def check_is_known(message: Message, item: Pending) -> None:
+    """Raise UsageError if a call may have run already, and is decided together with others. `unknown` allows it."""
+    if item.unknown and message.get("unknown") is not True:
+        raise UsageError(
+            f"Nobody knows whether {item.name} has run: its process has exited. It is left out of a decision about"
+            " several calls; decide it by itself."
+        )
+
+
+def late(message: Message, events: Sequence[Event], run: str, path: str) -> AlreadyDecided:
+    """Return the error for a question that is no longer open. events, run: those of its run, and the run's name."""
+    return too_late(events, run, path, str(message.get("id", "")), question=message.get("event"))
 
 
 def decide_each(

@@ -29,7 +29,16 @@ from agentnb.run.headless import note_page
 from agentnb.run.host import call_in
 from agentnb.studies import Resampling, Study, StudyRun
 from agentnb.widgets import comms
-from agentnb.widgets.handlers import Message, answer_to, decide_each, decision_in, measured_seconds, question_key
+from agentnb.widgets.handlers import (
+    Message,
+    answer_to,
+    check_is_known,
+    decide_each,
+    decision_in,
+    late,
+    measured_seconds,
+    question_key,
+)
 from agentnb.widgets.page_source import LOADER, PageSource, page_source, reference, release
 from agentnb.widgets.static.study import plain_study, static_study
 from agentnb.widgets.ticker import TICKER
@@ -271,12 +280,16 @@ class StudyPanel(anywidget.AnyWidget):
         """Apply the decision of a message, or each of its decisions."""
         waiting = self.inbox.waiting()
         if "decisions" in message:
-            return decide_each(message["decisions"], lambda one: self._apply(one, waiting), waiting)
+            return decide_each(message["decisions"], lambda one: self._apply(one, waiting, several=True), waiting)
         self._apply(message, waiting)
         return {}
 
-    def _apply(self, message: Message, waiting: Mapping[Any, tuple[StudyRun, Pending]]) -> None:
+    def _apply(
+        self, message: Message, waiting: Mapping[Any, tuple[StudyRun, Pending]], *, several: bool = False
+    ) -> None:
         _, item = self._find(message, waiting)
+        if several:
+            check_is_known(message, item)
         if message.get("digest", "") != item.shown:
             raise UsageError("The call has changed since it was shown. Check it and decide again.")
         method, arguments = decision_in(message, item)
@@ -289,10 +302,8 @@ class StudyPanel(anywidget.AnyWidget):
     def _find(self, message: Message, waiting: Mapping[Any, tuple[StudyRun, Pending]]) -> tuple[StudyRun, Pending]:
         found = waiting.get(question_key(message))
         if found is None:
-            call_id = str(message.get("id", ""))
-            last = self.inbox.last(message.get("run"), str(message.get("path", "")), call_id)
-            how = f": it was {last}" if last else ""
-            raise AlreadyDecided(f"The question about the call {call_id!r} is no longer open{how}.")
+            one, path = self.inbox.place(message.get("run"), str(message.get("path", "")))
+            raise late(message, _events(one) if one is not None else [], one.name if one is not None else "?", path)
         return found
 
     def _show(self, message: Message) -> dict[str, Any]:

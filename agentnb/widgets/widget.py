@@ -133,7 +133,7 @@ class Panel(anywidget.AnyWidget):
         )
         self._own_layout = self.layout  # ipywidgets leaves it open when the widget is closed
         comms.opened(self.model_id, str(run.id))
-        self._commands = CommandHandlers(run, self.send, self._decisions)
+        self._commands = CommandHandlers(run, self.send)
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
         self._branches = Branches(run, self._feed.wake)
         self._branching = BranchHandlers(run, self._branches, self._feed.trace, self._open_inside)

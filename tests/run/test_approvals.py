@@ -132,7 +132,7 @@ async def test_a_call_can_be_decided_by_its_pending_item() -> None:
     run.reject(second, "no")
     run.edit(third, {"value": "c", "to": "eve"})
     run.answer(fourth, "sent already")
-    with pytest.raises(AlreadyDecided, match="The call 'b' is already decided: reject by code"):
+    with pytest.raises(AlreadyDecided, match="The call 'b' of send is already decided: code rejected it at"):
         run.approve(second)
     run.approve(fifth)
     run.undo(run.decided[-1])

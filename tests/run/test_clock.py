@@ -129,7 +129,7 @@ async def test_a_call_after_its_deadline_is_decided_by_the_deadline(set_clock: C
     run = asks(600)
     await run.step("turn")
     set_clock(HOUR)
-    with pytest.raises(AlreadyDecided, match="by deadline"):
+    with pytest.raises(AlreadyDecided, match="the deadline rejected it"):
         run.approve("c")
     assert [event.type for event in run.events].count("approval_decision") == 1
 

@@ -122,7 +122,7 @@ async def test_of_two_decisions_about_one_question_the_first_applies(act: Any) -
     run = await World().asking("a")
     shown = run.pending[0]
     run.approve(shown)
-    with pytest.raises(AlreadyDecided, match="approve by code"):
+    with pytest.raises(AlreadyDecided, match="code approved it"):
         act(run, shown)
     assert [event.decision for event in decisions(run)] == ["approve"]
     run.cancel()

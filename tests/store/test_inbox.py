@@ -85,9 +85,10 @@ async def test_the_second_person_learns_who_has_decided_and_when(
     (decision,) = (event for event in run.events if isinstance(event, ApprovalDecision))
     (won,) = (number for number, result in enumerate(results) if result == 1)
     assert (decision.reviewer, decision.decision) == [("Bob", "approve"), ("Ada", "reject")][won]
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(decision.time))
+    when = time.strftime("%H:%M:%S", time.localtime(decision.time))
     (lost,) = (str(result) for result in results if isinstance(result, AlreadyDecided))
-    assert f"was already decided: {decision.decision} by {decision.reviewer}, {when}" in lost
+    done = {"approve": "approved", "reject": "rejected"}[decision.decision]
+    assert f"is already decided: {decision.reviewer} {done} it at {when}, in the run {run.name or run.id}." in lost
 
 
 async def test_a_decision_in_the_driving_process_is_the_first_one(store: Store, other: Inbox) -> None:
@@ -95,7 +96,7 @@ async def test_a_decision_in_the_driving_process_is_the_first_one(store: Store, 
     item = await asked(other)
     run.reject(run.pending[0], "too much", reviewer="Ada")
     assert "AlreadyDecided" in (text := await refused(other.approve, item, reviewer="Bob"))
-    assert "reject by Ada" in text
+    assert "Ada rejected it at" in text
     assert await asyncio.to_thread(other.approve, [item]) == 0
     await run
     assert await refused(other.approve, item)

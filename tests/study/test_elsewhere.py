@@ -52,7 +52,7 @@ async def test_a_second_notebook_decides_the_questions_of_a_study(stores: tuple[
     first, *others = second.pending
     assert await asyncio.to_thread(second.approve, first, reviewer="Ada") == 1
     driven.approve(others[0], reviewer="Bob")
-    with pytest.raises(AlreadyDecided, match="was already decided: approve by Bob"):
+    with pytest.raises(AlreadyDecided, match="is already decided: Bob approved it at"):
         await asyncio.to_thread(second.reject, others[0], "no")
     with pytest.raises(UsageError, match="for a study that this process drives"):
         second.approve(others[1], remember="tool", everywhere=True)

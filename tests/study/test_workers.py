@@ -90,7 +90,7 @@ async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> N
         options: Any = {"seed": 7, "store": Store(tmp_path / name), "executor": where, "approve": True}
         done = await study(seeded, 5, arms={"model": ["a", "b"]}, **options)
         table = agentnb.analysis.runs(done)
-        tables.append(table.drop(columns=["id", "began", "seconds", "waited"]))
+        tables.append(table.drop(columns=["id", "time", "began", "seconds", "waited"]))
     assert tables[0].equals(tables[1])
     assert len(set(tables[0]["output"])) > 2
 
@@ -253,7 +253,7 @@ async def test_the_buttons_of_the_inbox_decide_in_the_workers(pool: Executor, st
     assert (await pressed(panel, **verdict(asked["b 1"], decision="answer", result='{"sent": "before"}')))["ok"]
     assert (await pressed(panel, **verdict(asked["c 0"], remember="study arguments")))["ok"]
     too_late = await pressed(panel, **verdict(asked["a 0"]))
-    assert "is no longer open: it was approved by a person at" in too_late["error"]
+    assert "is already decided: a person approved it at" in too_late["error"]
     await made  # nobody decides about the two that are late: their deadline passes
     await until(lambda: len(panel.decisions["recent"]) == 8)
     assert {(one["path"], one["words"]) for one in panel.decisions["recent"]} >= {

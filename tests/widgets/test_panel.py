@@ -275,7 +275,7 @@ def test_the_first_of_two_clicks_decides(show: Callable[[Any], Shown]) -> None:
     assert shown.click("decision", decision="reject", **message)["ok"]
     second = shown.click("decision", decision="approve", **message)
     assert not second["ok"]
-    assert "no longer open" in second["error"]
+    assert "is already decided: a person rejected it at" in second["error"]
     assert [event.decision for event in run.events if isinstance(event, ApprovalDecision)] == ["reject"]
 
 
@@ -387,7 +387,7 @@ def test_show_all_fetches_the_whole_value_of_a_row(show: Callable[[Any], Shown])
     assert "x" * 50_000 in whole["text"]
     [question] = shown.panel.pending
     assert "x" * 50_000 in shown.click("show", **identified(question))["values"][0]["text"]
-    assert "no longer open" in shown.click("show", **{**identified(question), "event": 0})["text"]
+    assert "no longer waits" in shown.click("show", **{**identified(question), "event": 0})["text"]
     assert question["length"] > 50_000 > len(question["values"][0]["text"])
     assert question["left"] == question["length"] - len("path") - len(question["values"][0]["text"])
 

@@ -31,6 +31,7 @@ from agentnb.run.approvals.pending import (
 )
 from agentnb.run.approvals.remembered import Remembered, apply_to_waiting, remembering
 from agentnb.run.approvals.reviewer import CODE, Decider
+from agentnb.run.approvals.too_late import too_late
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.validation import check_text, shown
@@ -283,7 +284,7 @@ class Decisions:
         if question is not None and (question.deadline is None or self._journal.now() < question.deadline):
             return frame, call
         expire(self._journal)
-        raise AlreadyDecided(f"The call {call.id!r} is already decided: {_decision_text(call)}.")
+        raise self._too_late(frame.path, call, question.seq if question is not None else None)
 
     def _find_item(self, item: Pending) -> Found:
         """Return the call of an item of `pending`. Raises AlreadyDecided if its question no longer waits."""
@@ -291,7 +292,7 @@ class Decisions:
         frame = self._journal.frame_at(item.path)
         call = _call_at(frame, item.id)
         if frame is None or call is None:
-            raise AlreadyDecided(f"The question about {item.name} ({_place(item.id, item.path)}) is already decided.")
+            raise self._too_late(item.path, item)
         # The question still waits: it is not recorded yet, or it is recorded and looks as it was shown.
         is_unasked = (frame, call) in self._unasked()
         if is_unasked and item.event is None and item.attempt == call.attempt:
@@ -306,11 +307,10 @@ class Decisions:
         # Another question about the call waits, or none.
         if open_question(call) is not None or is_unasked:
             number = call.approval.seq if call.approval is not None else None
-            raise AlreadyDecided(
-                f"The question of event {item.event} about {item.name} ({_place(item.id, item.path)}) was decided, and"
-                f" the call is awaiting approval again. Read the question of event {number} in run.pending."
+            raise self._too_late(
+                item.path, item, then=f"It waits again: read the question of event {number} in run.pending."
             )
-        raise AlreadyDecided(f"The call {item.id!r} is already decided: {_decision_text(call)}.")
+        raise self._too_late(item.path, item)
 
     def _find_waiting(self, id: object) -> Found:
         """Return the one call that waits under an id.
@@ -325,7 +325,8 @@ class Decisions:
             raise _several(found, "are waiting", "run.pending")
         known = self._under(id, lambda frame, call: True)
         if known:
-            raise AlreadyDecided(f"The call {id!r} is already decided: {_decision_text(known[-1][1])}.")
+            frame, call = known[-1]
+            raise self._too_late(frame.path, call)
         waits = ", ".join(f"{p.id} ({p.name})" for p in self.pending) or "none"
         raise UnknownCall(f"No call {shown(id)} is waiting for a decision; waiting: {waits}.")
 
@@ -360,14 +361,15 @@ class Decisions:
             item_frame = self._journal.frame_at(item.path)
             item_call = _call_at(item_frame, item.id)
             if item_frame is None or item_call is None:
-                raise AlreadyDecided(f"The call {item.id!r} has ended; its decision can no longer be withdrawn.")
+                raise self._too_late(item.path, item, then="It has ended, so the decision can no longer be withdrawn.")
             frame, call = item_frame, item_call
         # Check that it is decided, has not started, and that the decision is the one that `item` refers to.
         if call.status in ("proposed", "asking"):
             raise _not_decided(item, call)
         if call.status != "ready":
             progress = "has started" if call.status == "running" else "has ended"
-            raise AlreadyDecided(f"The call {call.id!r} {progress}; its decision can no longer be withdrawn.")
+            then = f"It {progress}, so the decision can no longer be withdrawn."
+            raise self._too_late(frame.path, call, then=then)
         decision = call.decision
         assert decision is not None
         is_it = (
@@ -376,10 +378,18 @@ class Decisions:
             or (isinstance(item, Pending) and _is_question(item, call))
         )
         if not is_it:
-            raise AlreadyDecided(
-                f"The call {call.id!r} was decided again in event {decision.seq}: {_decision_text(call)}."
-            )
+            raise self._too_late(frame.path, call, then=f"It was decided again, in event {decision.seq}.")
         return frame, call
+
+    def _too_late(
+        self, path: str, call: CallState | Pending | Decided, question: int | None = None, then: str = ""
+    ) -> AlreadyDecided:
+        """Return the error about a call that no longer waits. question: the number of its question, if it is known."""
+        if isinstance(call, Pending):
+            question = call.event
+        return too_late(
+            self._journal.events, self._journal.run_name, path, call.id, name=call.name, question=question, then=then
+        )
 
     def _check_run(self, item: Pending | Decided) -> None:
         if item.run_id != self.id:
@@ -471,14 +481,6 @@ def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
         return to_plain(call.arguments if frame.is_own(call) else frame.calls.arguments(call, frame.state))  # type: ignore[no-any-return]
     except InvalidArguments:
         return call.arguments
-
-
-def _decision_text(call: CallState) -> str:
-    """Return a text about the decision of a call, for an error."""
-    if call.status == "asking":
-        return "it is awaiting approval again"
-    decided = call.decision
-    return f"{decided.decision} by {decided.by}" if decided is not None else call.status
 
 
 def _place(id: str, path: str) -> str:

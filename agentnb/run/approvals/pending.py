@@ -9,10 +9,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from agentnb.core.errors import UsageError
 from agentnb.core.events import ApprovalRequest, Decision
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
@@ -83,6 +85,24 @@ class RecordedFrame(NamedTuple):
     path: str
     state: State
     tools: Mapping[str, Tool]
+
+
+def to_decide_at_once(items: Sequence[Pending], *, unknown: bool) -> list[Pending]:
+    """Return those of several questions that may be decided together: each once, and none that may have run already.
+
+    unknown: include calls of unknown outcome. Warns of calls that are left out. Raises UsageError if all are.
+    """
+    items = list({(item.run_id, item.path, item.id, item.event): item for item in items}.values())
+    known = [item for item in items if unknown or not item.unknown]
+    if left_out := len(items) - len(known):
+        text = (
+            f"{left_out} of {len(items)} calls left out: the process that ran them has exited, and nobody knows whether"
+            " they have run. Decide each by itself, or pass unknown=True to include them."
+        )
+        if not known:
+            raise UsageError(f"Nothing was decided. {text}")
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+    return known
 
 
 def question_digest(name: str, question: ApprovalRequest, tool: Tool | None, view: str) -> str:

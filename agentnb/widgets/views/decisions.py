@@ -15,6 +15,7 @@ from typing import Any
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
 from agentnb.core.json import repair_text
 from agentnb.run import Recording
+from agentnb.run.approvals.too_late import BY, DONE
 from agentnb.widgets.text import brief, one_line
 from agentnb.widgets.views.short import in_short
 
@@ -27,25 +28,6 @@ BRIEF = 120
 
 CHANGING = ("edit", "replace")
 """Decisions after which the call runs with other arguments, or another tool, than a person was asked about."""
-
-_DONE = {
-    "approve": "approved",
-    "reject": "rejected",
-    "edit": "edited and approved",
-    "replace": "replaced",
-    "answer": "answered",
-    "ask": "withdrawn",
-}
-_BY = {
-    "human": "a person",
-    "code": "code",
-    "rule": "a rule of the policy",
-    "policy": "the policy",
-    "deadline": "the deadline",
-    "headless": "the policy for runs without a person",
-    "fork": "the fork",
-    "loop": "the loop",
-}
 
 
 def in_words(decision: ApprovalDecision) -> str:
@@ -61,14 +43,15 @@ def decided(decision: str, by: str, earlier: int | None, remember: str | None, r
     else:
         by = deciders_name(by, reviewer)
     kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
-    return f"{_DONE[decision]} by {by}{kept.get(remember or '', '')}"
+    done = "withdrawn" if decision == "ask" else DONE[decision]
+    return f"{done} by {by}{kept.get(remember or '', '')}"
 
 
 def deciders_name(by: str, reviewer: str | None) -> str:
     """Return the decider in words."""
     if by == "human" and reviewer:
         return repair_text(reviewer)
-    who = _BY.get(by, repair_text(by))
+    who = BY.get(by, repair_text(by))
     return f"{who} for {repair_text(reviewer)}" if reviewer else who
 
 
@@ -88,8 +71,7 @@ class DecisionLog:
 
     def data(self, run: Recording) -> dict[str, Any]:
         """Return the newest decisions, newest first, how many can be undone, and the remembered rules."""
-        # Read this before taking this log's lock: it takes the run's lock, and a thread with the run's lock may be
-        # waiting for this one (in `last`).
+        # Read this before taking this log's lock: it takes the run's lock.
         can_undo = {item.event for item in run.decided}
         with self._lock:
             self._follow(run.events)
@@ -112,15 +94,6 @@ class DecisionLog:
         """Return the newest decisions that were read, newest first. None of them can be undone."""
         with self._lock:
             return self._rows(())
-
-    def last(self, run: Recording | None, path: str, call_id: str) -> str:
-        """Return the last decision about a call in words, or "". run: None for events read from a store."""
-        with self._lock:
-            if run is not None:
-                self._follow(run.events)
-            found = (kept for kept, *_ in reversed(self._recent) if (kept.path, kept.call_id) == (path, call_id))
-            last = next(found, None)
-        return f"{in_words(last)} at {clock(last.time)}" if last is not None else ""
 
     def _rows(self, can_undo: Container[int | None]) -> list[dict[str, Any]]:
         return [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]

@@ -75,15 +75,12 @@ class Inbox:
                 found[_key(made)] = line.run, item
         return found
 
-    def last(self, run: Any, path: str, call_id: str) -> str:
-        """Return the last decision about a call of the run with this id in words; empty if it is not known."""
+    def place(self, run: Any, path: str) -> tuple[StudyRun | None, str]:
+        """Return the run with this id, or None, and the path in it of the loop that is shown as `path`."""
         line = next((line for line in self._population.lines if line.run.id == run), None)
-        if line is None or line.number not in self._logs:
-            return ""
-        if line.run.run is None:
-            self._read(line)
-        own = path.removeprefix(self._name(line)).removeprefix("/")
-        return self._logs[line.number].last(line.run.run, own, call_id)
+        if line is None:
+            return None, path
+        return line.run, path.removeprefix(self._name(line)).removeprefix("/")
 
     def decided(self, event: int) -> tuple[StudyRun, int]:
         """Return the run of a decision, and its event there."""
