@@ -160,7 +160,9 @@ class Stream:
                     for (_, id), asked in self._waiting.items()
                 ],
             }
-        yield {"type": "RUN_FINISHED", "threadId": self._run, "runId": self._run, "outcome": outcome, **self._used()}
+        about: Json = {"metadata": {"agentnb": {"reason": "open"}}}  # the protocol's run ends, that of agentnb has not
+        finished: Json = {"type": "RUN_FINISHED", "threadId": self._run, "runId": self._run, "outcome": outcome}
+        yield {**finished, **about, **self._used()}
 
     # -- loops -----------------------------------------------------------------------------------------------------
 

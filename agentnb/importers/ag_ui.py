@@ -7,9 +7,9 @@ one answer. A sub-agent is a nested loop of the call that started it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, cast, get_args
 
-from agentnb.core.events import Event
+from agentnb.core.events import Event, StopReason
 from agentnb.core.messages import Message
 from agentnb.importers.conversation import said, usage_of
 from agentnb.importers.source import ForeignFile
@@ -58,6 +58,7 @@ def read(file: ForeignFile) -> Iterator[Event]:
         if log is not None:
             yield from log.flush()
     yield from root.writer.start()
+    yield from root.finished()
 
 
 class _Log:
@@ -75,10 +76,15 @@ class _Log:
         self._thoughts: list[str] = []
         self._began = 0.0
         self._time = 0.0
+        self._end: tuple[Mapping[str, Any], float] | None = None  # the last event of a run, and its time
 
     def event(self, event: Mapping[str, Any]) -> Iterator[Event]:
         """Yield the events of agentnb that one event of the log completes."""
         kind, writer = str(event.get("type")), self.writer
+        if self._end is not None:  # another run of the same conversation follows
+            (ended, at), self._end = self._end, None
+            if ended.get("result") is not None:
+                yield from writer.update({"result": ended["result"]}, at)
         time = seconds(event.get("timestamp"), self.file.lost)
         delta = event.get("delta")
         if self._other is not None and not (
@@ -124,15 +130,16 @@ class _Log:
         elif kind.startswith(("REASONING_MESSAGE_C", "THINKING_TEXT_MESSAGE_C")):
             self._open(time, None)
             self._thoughts.append(str(delta or ""))
-        elif kind == "RUN_ERROR":
+        elif kind == "RUN_ERROR" and _reason(event) is None:
             yield from self.flush()
             error = error_of(str(event.get("code") or "RunError"), event.get("message"))
             yield from writer.failure(error, time)
-        elif kind == "RUN_FINISHED":
+        elif kind in ("RUN_FINISHED", "RUN_ERROR"):
             yield from self.flush()
             outcome = event.get("outcome")
-            if isinstance(outcome, Mapping) and outcome.get("type") not in (None, "success"):
+            if isinstance(outcome, Mapping) and outcome.get("type") not in (None, "success", "cancelled"):
                 yield from writer.update({"outcome": dict(outcome)}, time)
+            self._end = event, time
         elif kind in ("STATE_SNAPSHOT", "CUSTOM"):
             yield from self.flush()
             title = str(event.get("name") or "state")
@@ -156,6 +163,17 @@ class _Log:
         time = seconds(event.get("timestamp"), self.file.lost)
         error = error_of(str(event.get("code") or "AgentError"), event.get("message")) if has_failed else None
         yield from self.writer.end("error" if has_failed else "completed", time, event.get("result"), error)
+
+    def finished(self) -> Iterator[Event]:
+        """Yield the end of the run, if its last event tells how it ended: by a result, or by the reason of agentnb."""
+        if self._end is None:
+            return
+        event, time = self._end
+        reason = _reason(event) or ("completed" if event.get("result") is not None else None)
+        if reason in get_args(StopReason):
+            code = str(event.get("code") or "RunError")
+            error = error_of(code, event.get("message")) if event.get("type") == "RUN_ERROR" else None
+            yield from self.writer.end(cast("StopReason", reason), time, event.get("result"), error)
 
     def _tell(self) -> Iterator[Event]:
         """Yield the message of another role than that of the agent, which is complete now."""
@@ -192,6 +210,13 @@ class _Log:
             answer.reasoning = [{"text": "".join(self._thoughts)}]
         self._answer, self._calls, self._texts, self._thoughts = None, {}, [], []
         yield from self.writer.answer(answer, self._time)
+
+
+def _reason(event: Mapping[str, Any]) -> Any:
+    """Return the reason for the end in the words of agentnb, if its exporter has written the event."""
+    about = event.get("metadata")
+    own = about.get("agentnb") if isinstance(about, Mapping) else None
+    return own.get("reason") if isinstance(own, Mapping) else None
 
 
 def _add_facts(answer: Answer, facts: Any) -> None:

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from agentnb.core.json import to_json_data
 from agentnb.core.messages import Content, Message
+from agentnb.importers.blocks import MEDIA, Block, as_text, read_block, text_in
 from agentnb.importers.writer import Answer, Call
 
 ANTHROPIC = "api.anthropic.com"
@@ -17,7 +18,7 @@ ANTHROPIC = "api.anthropic.com"
 
 
 def content_of(value: Any) -> Content:
-    """Return content as text or blocks. A value that is neither becomes JSON text."""
+    """Return content as text or blocks. What is neither, and a block of an unknown shape, becomes JSON text."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -26,27 +27,21 @@ def content_of(value: Any) -> Content:
         value = [value]
     if not isinstance(value, list):
         return to_json(value).decode()
-    if len(value) == 1 and (text := plain_text(value[0])) is not None:
-        return text
-    blocks = []
-    for block in value:
-        if isinstance(block, Mapping):
-            text = plain_text(block)
-            blocks.append({"type": "text", "text": text} if text is not None else to_json_data(dict(block)))
-        else:
-            blocks.append({"type": "text", "text": block if isinstance(block, str) else to_json(block).decode()})
+    blocks = [_shown(read_block(block)) for block in value]
+    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+        return str(blocks[0]["text"])
     return blocks
 
 
-def plain_text(block: Any) -> str | None:
-    """Return the text of a block that has nothing but text; None for any other block."""
-    if isinstance(block, str):
-        return block
-    if not isinstance(block, Mapping) or block.get("type", "text") not in ("text", "input_text", "output_text"):
-        return None
-    text = block.get("text")
-    extra = {name for name, value in block.items() if value not in (None, [], {})} - {"type", "text"}
-    return text if isinstance(text, str) and not extra else None
+def _shown(block: Block) -> Block:
+    """Return a block that a person and a model can read."""
+    if text_in(block) is None and block.get("type") not in _CARRIED:
+        return as_text(block)
+    made: Block = to_json_data(block)
+    return made
+
+
+_CARRIED = MEDIA | {"search_result", "tool_reference"}
 
 
 def message_of(given: Mapping[str, Any], role: str | None = None) -> Message:
@@ -54,7 +49,7 @@ def message_of(given: Mapping[str, Any], role: str | None = None) -> Message:
     name = given.get("name")
     return Message(
         role=role or str(given.get("role") or "user"),
-        content=content_of(given.get("content")),
+        content=content_of(given["parts"] if isinstance(given.get("parts"), list) else given.get("content")),
         name=name if isinstance(name, str) else None,
     )
 
@@ -88,57 +83,71 @@ def openai_answer(given: Mapping[str, Any], lost: Counter[str]) -> Answer:
             reasoning.append({"text": value})
             break
     if not reasoning and isinstance(blocks := given.get("thinking_blocks"), list):
-        reasoning += (thought(block) for block in blocks if isinstance(block, Mapping))
+        reasoning += (thought(read_block(block)) for block in blocks if isinstance(block, Mapping))
     kept = {name: given[name] for name in ("refusal", "annotations", "audio", "logprobs") if given.get(name)}
     calls = openai_calls(given.get("tool_calls"), lost)
     if isinstance(old := given.get("function_call"), Mapping):  # before tools
         calls.append(Call(id="", name=str(old.get("name") or ""), arguments=old.get("arguments")))
-    content = given.get("content")
-    if isinstance(content, list) and any(_kind(block) in _ANSWER_BLOCKS for block in content):
-        answer = anthropic_answer(content)
-        answer.calls = [*answer.calls, *calls]
-        answer.reasoning = reasoning + answer.reasoning
-        if calls or reasoning:
-            answer.order = []
-    else:
-        answer = Answer(content=content_of(content), calls=calls, reasoning=reasoning)
+    parts = given.get("parts")
+    answer = anthropic_answer(parts if isinstance(parts, list) else given.get("content"), lost)
+    known = {call.id for call in answer.calls}  # some messages have their calls twice
+    answer.calls = [*answer.calls, *(call for call in calls if call.id not in known or not call.id)]
+    if reasoning and not answer.reasoning:
+        answer.reasoning = reasoning
+        answer.order = []
+    elif reasoning and [one["text"] for one in reasoning] != [one["text"] for one in answer.reasoning]:
+        lost["reasoning that is told twice"] += 1
+    if calls:
+        answer.order = []
     answer.details = to_json_data(kept) if kept else None
     return answer
 
 
-_ANSWER_BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking", "reasoning", "server_tool_use"})
-
-
-def anthropic_answer(content: Any) -> Answer:
-    """Return an answer from its blocks in Anthropic's format."""
+def anthropic_answer(content: Any, lost: Counter[str] | None = None) -> Answer:
+    """Return an answer from its blocks in Anthropic's format. lost: counts the blocks that are shown as JSON text."""
     if not isinstance(content, list):
         return Answer(content=content_of(content))
     texts: list[str] = []
+    media: list[dict[str, Any]] = []
     reasoning: list[dict[str, Any]] = []
     calls: list[Call] = []
     order: list[dict[str, Any]] = []
-    for block in content:
+    for block in map(read_block, content):
         kind = _kind(block)
-        if isinstance(block, str):
-            texts.append(block)
-            order.append({"type": "text", "length": len(block)})
-        elif kind in ("text", "output_text") and isinstance(block.get("text"), str):
+        if kind not in _ANSWER_BLOCKS and kind not in MEDIA and text_in(block) is None and not _is_of_server(kind):
+            if lost is not None:
+                lost[f"blocks of type {kind or 'unknown'}, shown as text"] += 1
+            block = as_text(block)
+        if (text := text_in(block)) is not None:
             cited = {"citations": block["citations"], "server": ANTHROPIC} if block.get("citations") else {}
-            texts.append(block["text"])
-            order.append({"type": "text", "length": len(block["text"]), **cited})
+            texts.append(text)
+            order.append({"type": "text", "length": len(text), **cited})
         elif kind in ("thinking", "redacted_thinking", "reasoning"):
             reasoning.append(thought(block))
             order.append({"type": "reasoning"})
-        elif kind in ("tool_use", "tool_call"):
-            arguments = block.get("input", block.get("args", block.get("arguments")))
-            calls.append(Call(id=str(block.get("id") or ""), name=str(block.get("name") or ""), arguments=arguments))
+        elif kind == "tool_use":
+            calls.append(Call(str(block.get("id") or ""), str(block.get("name") or ""), block.get("input")))
             order.append({"type": "call"})
+        elif kind in MEDIA:
+            media.append(to_json_data(block))
         else:
-            kept = to_json_data(dict(block)) if isinstance(block, Mapping) else {"type": "text", "text": str(block)}
-            order.append({"type": "block", "server": ANTHROPIC, "block": kept})
+            order.append({"type": "block", "server": ANTHROPIC, "block": to_json_data(block)})
     usual = ["reasoning"] * len(reasoning) + ["text"] * bool(texts) + ["call"] * len(calls)
     is_usual = [part["type"] for part in order] == usual and not any("citations" in part for part in order)
+    if media:  # the order of an answer has no place for them
+        if not is_usual and lost is not None:
+            lost["orders of the parts of answers"] += 1
+        told = [{"type": "text", "text": "".join(texts)}] if any(texts) else []
+        return Answer(content=[*told, *media], calls=calls, reasoning=reasoning)
     return Answer(content="".join(texts), calls=calls, reasoning=reasoning, order=[] if is_usual else order)
+
+
+_ANSWER_BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking", "reasoning"})
+
+
+def _is_of_server(kind: str) -> bool:
+    """Return True for a block of what Anthropic's server did: it is carried for that server, and for its readers."""
+    return kind in ("server_tool_use", "mcp_tool_use", "container_upload") or kind.endswith("_tool_result")
 
 
 def thought(block: Mapping[str, Any]) -> dict[str, Any]:

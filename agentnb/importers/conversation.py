@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_json
+
 from agentnb.core.events import Event
 from agentnb.core.messages import Message
+from agentnb.importers.blocks import read_block
 from agentnb.importers.content import (
-    anthropic_answer,
     anthropic_usage,
     content_of,
     message_of,
@@ -18,7 +20,7 @@ from agentnb.importers.content import (
     openai_usage,
 )
 from agentnb.importers.source import ForeignFile
-from agentnb.importers.writer import Answer, Call, Writer, seconds
+from agentnb.importers.writer import Answer, Call, Writer, error_of, seconds
 
 SAME_ROLES = {"human": "user", "gpt": "assistant", "ai": "assistant", "model": "assistant", "function": "tool"}
 """Other names of the roles."""
@@ -42,10 +44,7 @@ def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str 
             given = {"role": "tool", "tool_call_id": given.get("call_id"), "content": given.get("output")}
             role = "tool"
         if role == "assistant":
-            content = given.get("content")
             answer = openai_answer(given, file.lost)
-            if not answer.calls and not given.get("tool_calls") and isinstance(content, list):
-                answer = anthropic_answer(content)
             named = given.get("model")
             answer.model = named if isinstance(named, str) else model
             answer.usage = usage_of(given.get("usage"))
@@ -62,26 +61,64 @@ def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str 
 
 
 def _result(given: Mapping[str, Any], writer: Writer, time: float) -> Iterator[Event]:
-    """Yield the result that a message of the role `tool` has. Without an id it is that of the first open call."""
+    """Yield the result that a message of the role `tool` has, or the results in its blocks."""
+    blocks = _results_in(given)
+    if blocks:
+        for block in blocks:
+            yield from result_of(block, writer, time)
+        return
     id = str(given.get("tool_call_id") or given.get("call_id") or "")
-    if not id and len(writer.open_calls) >= 1:
-        id = writer.open_calls[0]
-    is_error = bool(given.get("is_error")) or given.get("status") == "error"
-    yield from writer.result(id, content_of(given.get("content")), time, is_error=is_error)
+    if not id and writer.is_open(own := str(given.get("id") or "")):  # tau2 names the call by the id of the message
+        id = own
+    error = given.get("error")
+    yield from result_of({**given, "tool_use_id": id, "is_error": has_failed(given)}, writer, time, error)
+
+
+def has_failed(given: Mapping[str, Any]) -> bool:
+    """Return True if the message of a result says that its call has failed."""
+    return bool(given.get("is_error") or given.get("isError") or given.get("error")) or given.get("status") == "error"
+
+
+def result_of(block: Mapping[str, Any], writer: Writer, time: float, error: Any = None) -> Iterator[Event]:
+    """Yield the result in a block `tool_result`. Without an id it is that of the first open call, of its name if known.
+
+    error: the words of the failure, or an object with a type and a message; where the result is empty they are it.
+    """
+    id, name, content = str(block.get("tool_use_id") or ""), block.get("name"), content_of(block.get("content"))
+    if not id:
+        same = (one for one in writer.open_calls if writer.name_of(one) == name)
+        id = next(same, next(iter(writer.open_calls), ""))
+    failure = None
+    if isinstance(error, Mapping):
+        failure = error_of(str(error.get("type") or "ToolError"), error.get("message") or to_json(error).decode())
+    elif isinstance(error, str) and error:
+        kind, colon, words = error.partition(": ")
+        failure = error_of(kind, words) if colon and kind.isidentifier() else error_of("ToolError", error)
+    if failure is not None and content in ("", [], [{"type": "text", "text": ""}]):
+        content = error if isinstance(error, str) else failure.message
+    yield from writer.result(id, content, time, is_error=bool(block.get("is_error")), error=failure)
+
+
+def _results_in(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the blocks of results in a message."""
+    content = given["parts"] if isinstance(given.get("parts"), list) else given.get("content")
+    blocks = map(read_block, content) if isinstance(content, list) else ()
+    return [block for block in blocks if block.get("type") == "tool_result"]
 
 
 def _user(file: ForeignFile, given: Mapping[str, Any], role: str, writer: Writer, time: float) -> Iterator[Event]:
     """Yield the results in a message of the user, as Anthropic has them, and the message without them."""
-    content = given.get("content")
-    if isinstance(content, list):
-        results = [one for one in content if isinstance(one, Mapping) and one.get("type") == "tool_result"]
-        for one in results:
-            id, is_error = str(one.get("tool_use_id") or ""), bool(one.get("is_error"))
-            yield from writer.result(id, content_of(one.get("content")), time, is_error=is_error)
-        rest = [one for one in content if one not in results] if results else content
+    results = _results_in(given)
+    for block in results:
+        yield from result_of(block, writer, time)
+    if results:
+        field = "parts" if isinstance(given.get("parts"), list) else "content"
+        rest = [one for one in given[field] if read_block(one).get("type") != "tool_result"]
         if not rest:
             return
-        given = {**given, "content": rest}
+        given = {**given, field: rest}
+    if calls := given.get("tool_calls"):
+        file.lost["calls of the user"] += len(calls) if isinstance(calls, list) else 1
     yield from writer.message(message_of(given, role), time)
 
 

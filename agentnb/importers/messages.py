@@ -223,7 +223,7 @@ def _conversation(file: ForeignFile, requests: Sequence[Mapping[str, Any]]) -> I
         yield from said(file, new, writer, model if isinstance(model, str) else None)
         has_answer = isinstance(value.get("response"), Mapping)
         if has_answer:
-            has_answer = yield from _response(file, _response_of(value), writer)
+            has_answer = yield from _response(file, _response_of(value), writer, request)
     yield from writer.start()
 
 
@@ -238,7 +238,30 @@ _READ = frozenset(
 )
 
 
-def _response(file: ForeignFile, body: Mapping[str, Any], writer: Writer) -> Generator[Event, None, bool]:
+_PLACE = frozenset({"stream", "stream_options", "store", "user", "previous_response_id", "instructions", "metadata"})
+"""The fields of a request that are no options: how the answer was sent, and what belongs to the conversation."""
+
+
+def _options(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a logged request: its fields, without the conversation. Of tools only the names."""
+    kept = {key: one for key, one in request.items() if key not in _READ | _PLACE and one not in (None, [], {})}
+    if "response" in request:  # an object that has other fields beside those of the request
+        kept = {key: one for key, one in kept.items() if key in _OPTIONS}
+    options: dict[str, Any] = to_json_data(kept)
+    return options
+
+
+_OPTIONS = frozenset(
+    {"temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "max_output_tokens", "seed"}
+    | {"stop", "stop_sequences", "frequency_penalty", "presence_penalty", "tool_choice", "parallel_tool_calls", "n"}
+    | {"logprobs", "logit_bias", "response_format", "reasoning", "reasoning_effort", "thinking", "service_tier"}
+    | {"verbosity", "text"}
+)
+
+
+def _response(
+    file: ForeignFile, body: Mapping[str, Any], writer: Writer, request: Mapping[str, Any]
+) -> Generator[Event, None, bool]:
     """Yield the answer in the response of a logged request. Returns False if its format is not known."""
     choices = body.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
@@ -258,6 +281,7 @@ def _response(file: ForeignFile, body: Mapping[str, Any], writer: Writer) -> Gen
     else:
         file.lost["responses of an unknown format"] += 1
         return False
+    answer.options = _options(request)
     answer.usage = usage_of(body.get("usage"))
     answer.model = body["model"] if isinstance(body.get("model"), str) else None
     answer.response_id = body["id"] if isinstance(body.get("id"), str) else None
