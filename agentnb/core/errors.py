@@ -174,7 +174,8 @@ class ModelError(AgentnbError):
     `status` is the HTTP status. `retry_after` is the time in seconds that the server asked the client to wait. `code`
     is the server's code for the error, or the error's type if it has no code. `param` is the part of the request that
     the server names. `request_id` is the id under which the provider knows the request. `body` is the server's answer,
-    parsed if it is a JSON object. Each is None if the server did not send it.
+    parsed if it is a JSON object. `should_retry` is the server's word whether to send the request again. Each is None
+    if the server did not send it.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class ModelError(AgentnbError):
         param: str | None = None,
         request_id: str | None = None,
         body: Any = None,
+        should_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -195,6 +197,7 @@ class ModelError(AgentnbError):
         self.param = param
         self.request_id = request_id
         self.body = body
+        self.should_retry = should_retry
 
     def reworded(self, message: str) -> Self:
         """Return a copy of this error with another message."""

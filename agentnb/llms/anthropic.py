@@ -74,7 +74,7 @@ class Anthropic(HttpModel):
     structured: how the model is asked for an answer that follows a schema: "format" by the API's structured output, or
         "tool" by a tool that it must call, for models and servers that do not have structured output.
     timeout: the longest silence in seconds (300), None for no limit.
-    max_retries: the number of attempts after the first one (3).
+    max_retries: the number of attempts after the first one (3). Waits for a rate limit do not count, unless it is 0.
     headers: headers of every request, such as `{"anthropic-beta": ...}`.
     options: fields of the body of every request: `temperature=0`, `thinking={...}`, `extra_body={...}`, or
         `tools=[{"type": "web_search_20250305", "name": "web_search"}]` in addition to those of the loop. In a run,

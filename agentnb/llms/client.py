@@ -6,11 +6,13 @@ turns the events of the answer into chunks.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import difflib
 import logging
 import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -28,6 +30,7 @@ from agentnb.core.errors import (
 from agentnb.llms import errors
 from agentnb.llms.conversion import ROLES, as_specification
 from agentnb.llms.description import name_of_secret, recorded_options
+from agentnb.llms.pacing import sleep_of
 from agentnb.llms.reader import strict_json
 from agentnb.llms.transport import Transport
 
@@ -45,7 +48,12 @@ RETRY_WAIT = 0.5
 RETRY_WAIT_LIMIT = 8.0
 RETRY_JITTER = 0.5
 RETRY_AFTER_LIMIT = 60.0
-"""The longest wait in seconds that a server can ask for. A person at a notebook prefers an error to a longer wait."""
+"""The longest wait in seconds that a server can ask for. Then it is asked again, whatever it has asked for."""
+PATIENCE = 300.0
+"""The seconds for which requests wait while the server refuses all of them. A person prefers an error to a longer wait.
+"""
+NOTICED = 1.0
+"""The wait in seconds for a rate limit from which it is reported."""
 
 # stamina logs each retry as a warning, which Python prints into the notebook unless logging is configured. The stream
 # reports retries anyway. If logging is configured, the warning still appears.
@@ -61,7 +69,7 @@ class HttpModel(ABC):
     key_variable: the environment variable that usually has the key, for errors.
     own_headers, headers: headers of every request: those of the dialect, and those of the user.
     timeout: the longest silence in seconds, None for no limit.
-    max_retries: the number of attempts after the first one.
+    max_retries: the number of attempts after the first one. Waits for a rate limit do not count, unless it is 0.
     options: fields of the body of every request.
     """
 
@@ -115,7 +123,9 @@ class HttpModel(ABC):
     ) -> AsyncGenerator[Chunk]:
         """Request the next message, and yield it as chunks, `stop` last.
 
-        A request that fails before the first event of its answer is sent again, after a `retry` chunk. A later failure
+        A request that fails before the first event of its answer is sent again, after a `retry` chunk, at most
+        `max_retries` times. A refusal because of a rate limit does not count: the request waits, together with all
+        requests of this process that share the limit, until the server has refused them for `PATIENCE`. A later failure
         is raised: a part of the answer may have been shown and acted on, and a second answer would differ from it.
 
         messages: the conversation.
@@ -146,10 +156,13 @@ class HttpModel(ABC):
         body = {**body, "model": model, **extra_body}
         encoded = _encoded(body, merged)
 
+        pace = self._transport.pace(model)
+        ticket, since = pace.ticket(), time.monotonic()
+        failures = 0
         attempts = stamina.retry_context(
-            on=_wait_before_retry,
-            attempts=max_retries + 1,
-            timeout=None,  # the number of attempts and each wait are bounded
+            on=lambda error: again is not None and again,
+            attempts=None,
+            timeout=None,  # the number of failures, each wait and the time of refusals are bounded
             wait_initial=RETRY_WAIT,
             wait_max=RETRY_WAIT_LIMIT,
             wait_jitter=RETRY_JITTER,
@@ -157,9 +170,23 @@ class HttpModel(ABC):
         advised: ModelError | None = None
         try:
             async for attempt in attempts:
+                # Wait for the limit that this request shares with others.
+                is_reported = attempt.num > 1
+                while not stamina.is_testing() and (wait := pace.wait_of(ticket, time.monotonic())):
+                    now = time.monotonic()
+                    if min(pace.refusing_for(now), now - since) > PATIENCE:
+                        raise ModelOverloaded(f"{self._transport.server}: {_refuses_all(None)}")
+                    if wait > NOTICED and not is_reported:
+                        is_reported = True
+                        why = f"{self._transport.server} limits the rate of requests, and this one waits for its turn"
+                        yield {"type": "retry", "attempt": attempt.num - 1, "wait": wait, "error": why}
+                    await asyncio.sleep(sleep_of(wait))
+
+                epoch = pace.epoch
                 reader = new_reader()
                 exchange: Exchange | None = None
                 failure: ModelError | None = None
+                again: bool | float | None = None  # the seconds to wait for the next attempt, True for stamina's wait
                 has_started = False
                 try:
                     # Send the request, and wait for the first event of the answer. stamina keeps any exception up to
@@ -169,8 +196,24 @@ class HttpModel(ABC):
                             exchange = await self._transport.open(encoded, headers=headers, timeout=timeout)
                             chunks = await _read_next(exchange, reader)
                             has_started = True
+                            pace.accepted()
                         except ModelError as error:
                             failure = self._transport.redacted(error, headers)
+                            if max_retries and _is_refusal(failure):
+                                asked = failure.retry_after
+                                shortened = min(asked, RETRY_AFTER_LIMIT) if asked is not None else None
+                                now = time.monotonic()
+                                closed = pace.refused(epoch, shortened, now)
+                                again = 0.0  # the wait is that of the shared limit
+                                reported = closed if shortened is None else shortened
+                                if pace.refusing_for(now) > PATIENCE:
+                                    again = None
+                                    failure = failure.reworded(f"{failure} ({_refuses_all(asked)})")
+                            elif _is_worth_a_retry(failure) and failures < max_retries:
+                                failures += 1
+                                asked = failure.retry_after  # stamina does not limit a given wait
+                                again = True if asked is None else min(asked, RETRY_AFTER_LIMIT)
+                                reported = attempt.next_wait if again is True else again
                             if attempt.num > 1:
                                 failure.add_note(f"{attempt.num} attempts were made")
                             raise failure from None
@@ -188,18 +231,14 @@ class HttpModel(ABC):
                 if has_started:
                     for chunk in reader.finish():
                         yield chunk
-                # Report the retry. The wait for it is between two passes of this loop.
-                elif failure is not None and attempt.num <= max_retries:
-                    wait = _wait_before_retry(failure)
-                    if wait is not False:
-                        yield {
-                            "type": "retry",
-                            "attempt": attempt.num,
-                            "wait": attempt.next_wait if wait is True else wait,
-                            "error": f"{type(failure).__name__}: {failure}",
-                        }
+                # Report the retry. The wait for it is between two passes of this loop, or at the beginning of the next.
+                elif failure is not None and again is not None:
+                    words = f"{type(failure).__name__}: {failure}"
+                    yield {"type": "retry", "attempt": attempt.num, "wait": reported, "error": words}
         except ModelError as error:
             advised = self._advised(self._transport.redacted(error, headers), merged, body)
+        finally:
+            pace.leave(ticket)
         if advised is not None:  # raised outside of the handler, so that the error with secrets is not its context
             raise advised from None
 
@@ -341,13 +380,26 @@ async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
     return None
 
 
-def _wait_before_retry(error: Exception) -> bool | float:
-    """Return the seconds to wait before a retry of this error, True for stamina's own wait, or False for no retry."""
-    if not isinstance(error, ModelOverloaded | ModelUnavailable):
+def _refuses_all(asked: float | None) -> str:
+    """Return the words for a server that has not recovered. asked: the seconds that it asks to wait."""
+    words = f"it has refused all requests for {PATIENCE / 60:g} minutes"
+    if asked is None:
+        return words
+    return f"{words}, and asks to wait {f'{asked / 3600:.0f} h' if asked >= 7200 else f'{asked:.0f} s'}"
+
+
+def _is_refusal(error: ModelError) -> bool:
+    """Return True if a server asks all of its clients to wait."""
+    if error.should_retry is False:
         return False
-    if error.retry_after is None:
-        return True
-    return min(error.retry_after, RETRY_AFTER_LIMIT)  # stamina does not limit a given wait
+    return isinstance(error, ModelOverloaded) or (error.status == 503 and error.retry_after is not None)
+
+
+def _is_worth_a_retry(error: ModelError) -> bool:
+    """Return True if the request may succeed when it is sent again. The server's word decides, if there is one."""
+    if error.should_retry is not None:
+        return error.should_retry
+    return isinstance(error, ModelOverloaded | ModelUnavailable)
 
 
 # Addresses and options.

@@ -49,7 +49,10 @@ _TYPES: dict[str, type[ModelError]] = {
     "too_many_prompt_tokens": ContextTooLong,  # Perplexity
     "model_max_prompt_tokens_exceeded": ContextTooLong,  # GitHub
     "tokens_limit_reached": ContextTooLong,
-    "insufficient_quota": ModelRequestError,  # OpenAI sends it with status 429, but waiting does not help
+    # OpenAI sends these with status 429, but waiting does not help.
+    "insufficient_quota": ModelRequestError,
+    "billing_not_active": ModelRequestError,
+    "billing_hard_limit_reached": ModelRequestError,
     "invalid_request_error": ModelRequestError,
     "not_found_error": ModelRequestError,
     "request_too_large": ModelRequestError,
@@ -122,7 +125,11 @@ def from_status(status: int, body: str, headers: Mapping[str, str], server: str)
     if wait is None and payload is not None:
         wait = _retry_delay(payload.get("error"))
     return error_type(
-        f"{server} answered {status}: {message}", status=status, retry_after=wait, **_fields(payload, body, headers)
+        f"{server} answered {status}: {message}",
+        status=status,
+        retry_after=wait,
+        should_retry={"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower()),
+        **_fields(payload, body, headers),
     )
 
 

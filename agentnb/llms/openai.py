@@ -117,7 +117,7 @@ class OpenAI(HttpModel):
     tool_calls: "schema" for servers that ignore tools: the model makes calls as JSON in its reply.
     images: False for models that accept no pictures; a placeholder is sent in place of each.
     timeout: the longest silence in seconds (300), None for no limit.
-    max_retries: the number of attempts after the first one (3).
+    max_retries: the number of attempts after the first one (3). Waits for a rate limit do not count, unless it is 0.
     headers: headers of every request, as a gateway may require them.
     options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
         `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,

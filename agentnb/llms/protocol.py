@@ -29,7 +29,8 @@ A chunk has a `type`:
                       each if it is known
     usage             input_tokens (with cached ones), output_tokens; and cache_read_tokens, cache_write_tokens,
                       reasoning_tokens, cost if they are known
-    retry             attempt (the failed one, from 1), wait (the minimum in seconds), error; the next attempt follows
+    retry             attempt (the failed one, from 1; 0 if the first waits for a rate limit), wait (the minimum in
+                      seconds), error; the next attempt follows
     stop              reason: stop, length, tool_calls, content_filter, refusal, pause, or the provider's own; and
                       finish_reason, the provider's own, if it differs and the chunk `response` does not have it.
                       Always last. After `pause` a run sends the answer so far as the last message, to get the rest

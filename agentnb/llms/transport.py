@@ -14,6 +14,7 @@ hold the API key, and a verbose traceback in a notebook prints the local variabl
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import os
 import re
@@ -30,6 +31,7 @@ import httpx
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
 from agentnb.llms import errors
 from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_in_address, value_of
+from agentnb.llms.pacing import Pace
 from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ MAX_ERROR_BODY = 64 * 1024
 """The number of bytes that are read of a body that reports an error."""
 BOM = b"\xef\xbb\xbf"
 _CHECK = "check the network and base_url"
+_paces: weakref.WeakValueDictionary[tuple[object, ...], Pace] = weakref.WeakValueDictionary()
+"""The paces of this process, while a transport uses them."""
+_paces_lock = threading.Lock()
 
 
 class Transport:
@@ -95,6 +100,7 @@ class Transport:
         self._timeout = timeout
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
+        self._paces: dict[tuple[object, ...], Pace] = {}
         # A transport in a reference cycle must not be collected together with its clients: each connection would raise
         # a ResourceWarning. So the finalizer holds the clients until the transport is collected. Then the generators
         # are dropped, and each is closed in its event loop.
@@ -135,6 +141,19 @@ class Transport:
         address = self._given
         in_address = secrets_in_address(address.username, address.password, address.params.multi_items())
         return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *in_address])
+
+    def pace(self, model: str) -> Pace:
+        """Return what the requests to this server share that ask this model with the current key."""
+        credentials = [
+            self._key.value() if self._key is not None else "",
+            *self._secrets,
+            self._given.userinfo.decode(),
+        ]
+        who = hashlib.blake2b("\0".join(credentials).encode("utf-8", "replace")).digest()
+        name = (self._given.scheme, self._given.host, self._given.port, model, who)
+        with _paces_lock:
+            pace = self._paces[name] = _paces.setdefault(name, self._paces.get(name) or Pace())
+        return pace
 
     def at(self, url: str) -> Transport:
         """Return a transport for another address of the same server, with connections of its own."""
