@@ -31,8 +31,13 @@ _UNCHANGED = (bytes, bytearray, datetime, date, time, timedelta, Decimal)
 
 
 def repair_text(text: str) -> str:
-    """Return `text` with halves of characters joined, and replaced by U+FFFD if the other half is missing."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    """Return `text` with halves of characters joined, and replaced by U+FFFD if the other half is missing.
+
+    The result is a `str` itself, also if the text is of a subclass, as a node of an HTML parser is.
+    """
+    if text.isascii():
+        return text if type(text) is str else str.__str__(text)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def repair_texts(value: Any) -> Any:
@@ -121,7 +126,7 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """
     try:
         if type(arguments) is dict:  # the usual case, in half the time of the general one
-            return readable(arguments.copy()), None
+            return readable(arguments.copy() if is_json(arguments) else to_json_data(arguments)), None
         parsed = arguments
         for _ in range(2):
             if not isinstance(parsed, (str, bytes, bytearray)):
@@ -133,7 +138,7 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
             return {}, None
         if not isinstance(parsed, Mapping):
             return {}, repair_text(str(arguments))
-        return readable(dict(parsed)), None
+        return readable(parsed if type(parsed) is dict else to_json_data(parsed)), None
     except (ValueError, TypeError, RecursionError):
         return {}, repair_text(str(arguments))
 
@@ -217,7 +222,7 @@ def to_json_data(value: Any) -> Any:
     if isinstance(value, str):
         return repair_text(value)
     if _is_readable_scalar(value):
-        return value
+        return _exact(value)
     if (picture := picture_in(value)) is not None:
         return picture
     if isinstance(value, bytes):
@@ -236,6 +241,13 @@ def to_text(value: Any) -> str:
         return repair_text(str(value))
     except Exception as error:
         return f"<{type(value).__name__}, whose text is a {type(error).__name__}>"
+
+
+def _exact(number: Any) -> Any:
+    """Return the value of a number's own type for a number of a subclass: numpy's float, a member of an IntEnum."""
+    if type(number) in _SCALARS:
+        return number
+    return int.__int__(number) if isinstance(number, int) else float.__float__(number)
 
 
 def _is_readable_scalar(value: Any) -> bool:
@@ -258,7 +270,7 @@ def _convert_items(value: Any, above: tuple[int, ...] = ()) -> Any:
             return {to_text(key): _convert_items(item, above) for key, item in value.items()}
         return [_convert_items(item, above) for item in value]
     if _is_readable_scalar(value):
-        return value
+        return _exact(value)
     if isinstance(value, bytes):
         picture = picture_in(value)
         return picture if picture is not None else value.decode("utf-8", "replace")

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import asdict, replace
 from pydantic_core import to_json
 
 from agentnb.core.errors import ModelError, NotSerializable
+from agentnb.core.event import read_field
 from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunEnd, RunStart, StateUpdate, checked
 from agentnb.core.json import check_readable, repair_text, require_json, to_json_data, to_text
 from agentnb.core.messages import Message, plain_message, to_message
+
+AnEvent = TypeVar("AnEvent", bound=Event)
 
 TRACEBACK_LIMIT = 20_000
 """The number of characters of a traceback that are kept. A longer one is usually a recursion, and its middle repeats
@@ -46,8 +49,8 @@ def _as_json(messages: Sequence[Message]) -> list[Message]:
 
 def _is_readable(message: Any) -> bool:
     try:
-        check_readable(to_json(message))
-    except ValueError:
+        check_readable(to_json(to_builtins(message)))  # `to_builtins` refuses subclasses of str, int and float
+    except (ValueError, TypeError, RecursionError):
         return False
     return True
 
@@ -104,7 +107,19 @@ def error_info(error: BaseException) -> ErrorInfo:
     )
 
 
-def not_serializable(event: Event, error: ValueError) -> NotSerializable:
+def as_json(event: AnEvent, error: Exception) -> AnEvent:
+    """Return an event with numbers and texts of other libraries, and of subclasses, as those of Python itself.
+
+    error: the reason why the event cannot be written as it is. Raises NotSerializable with it, and with the path to the
+    value at fault, if a value cannot be converted without loss.
+    """
+    try:
+        return convert(require_json(asdict(event), event.type), type(event), dec_hook=read_field)
+    except (NotSerializable, ValidationError):
+        raise not_serializable(event, error) from error
+
+
+def not_serializable(event: Event, error: Exception) -> NotSerializable:
     """Return the error for an event that is not JSON, with the path to the invalid value."""
     return NotSerializable(f"{event.type}{_path_to_fault(event)} is not JSON: {error}")
 
@@ -117,7 +132,7 @@ def _path_to_fault(value: Any) -> str:
     )
     for key, item in items:
         try:
-            to_json(item, fallback=to_builtins)
+            to_json(to_builtins(item))
         except (ValueError, TypeError):
             return f".{key}{_path_to_fault(item)}" if isinstance(key, str) else f"[{key}]{_path_to_fault(item)}"
     return ""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from agentnb.core.errors import UsageError
@@ -29,7 +30,7 @@ from agentnb.core.prefix import Continued
 from agentnb.core.protocols import Recorder
 from agentnb.core.state import CallState, State
 from agentnb.run.checkpoints import Checkpoints
-from agentnb.run.event_data import not_serializable
+from agentnb.run.event_data import as_json, not_serializable
 from agentnb.run.frame import UNKNOWN, Frame
 from agentnb.run.watchers import Watchers
 
@@ -102,7 +103,7 @@ class Journal(Watchers):
                 path=frame.path,
                 phase=frame.opens(event) if phase is UNKNOWN else phase,
             )
-            line = self._encode(event) if recorder is not None else b""
+            event, line = self._encode(event)
 
             # Fold and record it. A nested loop gets its state before the watchers are notified, because they may end
             # the run.
@@ -222,13 +223,21 @@ class Journal(Watchers):
             finally:
                 self._is_notifying = False
 
-    def _encode(self, event: Event) -> bytes:
+    def _encode(self, event: AnEvent) -> tuple[AnEvent, bytes]:
+        """Return the event as JSON data, and its line for the recorder; an empty line without one."""
         try:
+            if self.recorder is None:
+                to_builtins(event)  # an event that is not written must be JSON too: the run may be saved later
+                return event, b""
             line = encode_body(event)
+        except (TypeError, ValueError, RecursionError) as error:
+            event = as_json(event, error)
+            line = encode_body(event) if self.recorder is not None else b""
+        try:
             check_levels(line)
-            return line
         except ValueError as error:
             raise not_serializable(event, error) from error
+        return event, line
 
 
 def new_run_id() -> str:
