@@ -15,7 +15,7 @@ class Node(str):
     """A text as an HTML parser returns it."""
 
 
-class Color(str, enum.Enum):
+class Color(str, enum.Enum):  # noqa: UP042 - the older form is another type
     RED = "red"
 
 
@@ -135,7 +135,7 @@ async def test_a_message_that_follows_may_have_values_of_a_library(value, plain)
 
 @values
 async def test_a_hook_may_change_a_result_to_a_value_of_a_library(value, plain):
-    loop = SessionLoop(scripted(1), [give], after_tool_call=lambda context: {"result": value})
+    loop = SessionLoop(scripted(1), [give], after_tool_call=lambda context: {"content": value})
     run = loop.start("q")
     await run
     assert all(is_json(event.to_dict()) for event in run.events)
