@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from agentnb.analysis.sources import NEVER, Source
 from agentnb.core.events import (
@@ -21,6 +21,7 @@ from agentnb.core.events import (
     ModelFailed,
     ModelStart,
     RunEnd,
+    RunResumed,
     RunStart,
 )
 from agentnb.core.evolve import walk
@@ -389,7 +390,11 @@ class MessageRow:
     inherited: bool = False
 
 
-def cost_of(end: ModelEnd, request: ModelStart | None) -> tuple[float, bool]:
+Paid: TypeAlias = ModelEnd | ModelFailed | RunEnd | RunResumed
+"""An event that has the usage of an answer, complete or not."""
+
+
+def cost_of(end: Paid, request: ModelStart | None) -> tuple[float, bool]:
     """Return the cost of an answer, NaN if it is not known, and True if it is estimated from prices."""
     if "cost" in end.usage:
         return end.usage["cost"], False
@@ -399,18 +404,23 @@ def cost_of(end: ModelEnd, request: ModelStart | None) -> tuple[float, bool]:
     return (cost, True) if cost is not None else (NEVER, False)
 
 
-def saved_by(end: ModelEnd, request: ModelStart | None) -> float:
+def model_of(end: Paid) -> str:
+    """Return the name of the model that has answered, "" if the server has not named it."""
+    return (end.model or "") if isinstance(end, ModelEnd) else ""
+
+
+def saved_by(end: Paid, request: ModelStart | None) -> float:
     """Return the estimated cost that the server's cache has saved for an answer; NaN if it is not known."""
     saved = saved_by_cache(end.usage, **_priced(end, request))
     return saved if saved is not None else NEVER
 
 
-def _priced(end: ModelEnd, request: ModelStart | None) -> dict[str, Any]:
+def _priced(end: Paid, request: ModelStart | None) -> dict[str, Any]:
     """Return what the price of an answer depends on, as arguments of `estimated_cost`."""
     options = request.options if request is not None else {}
     return {
         "provider": request.provider if request is not None else "",
-        "model": end.model or (request.model if request is not None else ""),
+        "model": model_of(end) or (request.model if request is not None else ""),
         "server": str(options.get("server") or ""),
         "at": datetime.fromtimestamp(end.time, UTC) if math.isfinite(end.time) and end.time > 0 else None,
     }
@@ -498,12 +508,13 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
         row.took, row.attempts = source.seconds(event) - source.seconds(request), request.attempt
         row.provider, row.model_asked = request.provider or None, request.model or None
         row.options = request.options
-    if isinstance(event, ModelEnd):
+    if event.usage or isinstance(event, ModelEnd):
         usage: Mapping[str, float] = event.usage
         row.input_tokens = usage.get("input_tokens", NEVER)
         row.output_tokens = usage.get("output_tokens", NEVER)
         row.cost, row.cost_is_estimated = cost_of(event, request)
         row.cache_read_tokens = usage.get("cache_read_tokens", NEVER)
+    if isinstance(event, ModelEnd):
         for name in ("finish_reason", "model", "response_id", "fingerprint", "service_tier", "upstream"):
             setattr(row, name, getattr(event, name))
     return row

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agentnb.analysis.places import Place
-from agentnb.analysis.rows import arguments_text, cost_of, json_text, saved_by
+from agentnb.analysis.rows import Paid, arguments_text, cost_of, json_text, model_of, saved_by
 from agentnb.analysis.sources import NEVER, Source, counted_once, sources
 from agentnb.core.events import (
     ApprovalDecision,
@@ -149,14 +149,18 @@ class _Counts:
     failure: ErrorInfo | None = None
     """The failure of the newest request, until the model is asked again."""
 
-    def add_costs(self, end: ModelEnd, request: ModelStart | None) -> None:
-        """Add the cost of an answer and what a cache has saved, if they are known."""
+    def add_usage(self, end: Paid, request: ModelStart | None) -> None:
+        """Add the tokens of an answer, complete or not, its cost, and what a cache has saved, if they are known."""
+        if not end.usage and not isinstance(end, ModelEnd):
+            return
+        for name, amount in end.usage.items():
+            self.usage[name] = self.usage.get(name, 0) + amount
         cost, is_estimated = cost_of(end, request)
         if not math.isnan(cost):
             self.cost = cost if math.isnan(self.cost) else self.cost + cost
             self.cost_is_estimated = self.cost_is_estimated or is_estimated
         elif end.usage:
-            name = end.model or (request.model if request is not None else "")
+            name = model_of(end) or (request.model if request is not None else "")
             self.without_price[name or "a model without a name"] = None
         saved = saved_by(end, request)
         if not math.isnan(saved):
@@ -259,16 +263,18 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
                 counts.turns += event.attempt == 1
                 counts.failure = None
             case ModelEnd():
-                for name, amount in event.usage.items():
-                    counts.usage[name] = counts.usage.get(name, 0) + amount
-                counts.add_costs(event, requests.get(event.path))
+                counts.add_usage(event, requests.get(event.path))
                 if event.model is not None:
                     counts.models[event.model] = None
-            case RunResumed() if event.model_options is not None:
-                counts.options = event.model_options
+            case RunResumed():
+                counts.add_usage(event, requests.get(event.path))
+                counts.options = event.model_options if event.model_options is not None else counts.options
             case ModelFailed():
+                counts.add_usage(event, requests.get(event.path))
                 counts.model_errors += 1
                 counts.failure = event.error
+            case RunEnd():
+                counts.add_usage(event, requests.get(event.path))
             case CallStart() if event.own:
                 own.add((event.path, event.call_id))
             case CallStart():

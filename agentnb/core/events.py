@@ -239,12 +239,13 @@ class ModelFailed(Event, frozen=True, tag="model_error"):
     """A request to the model that failed, or whose answer was interrupted. The run waits; resuming asks again.
 
     `partial` is the text so far. `answer` is the whole answer so far, with `stop_reason` `error` and the
-    `error_message`; older recordings have none.
+    `error_message`; older recordings have none. `usage` is what the server had reported of the answer until then.
     """
 
     error: ErrorInfo
     partial: str = ""
     answer: Message | None = None
+    usage: dict[str, float | int] = {}
 
 
 class RunPaused(Event, frozen=True, tag="run_paused"):
@@ -266,6 +267,7 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
     `approve`, `limits`, `model_options`, `on_limit`: those that apply from now on, if the run was restored with others,
     or was resumed after it had reached a limit. `raised`: resuming has raised the limits, and nobody has given others.
+    `usage`: of answers that an end had interrupted, which a restored run has dropped.
     """
 
     suspended: bool = False
@@ -273,6 +275,7 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
     approve: Any = None
     limits: dict[str, float | int] | None = None
     raised: bool = False
+    usage: dict[str, float | int] = {}
     model_options: dict[str, Any] | None = None
     on_limit: Literal["end", "ask"] | None = None
 
@@ -287,13 +290,15 @@ class RunEnd(Event, frozen=True, tag="run_end"):
     """The end of the loop, with its reason.
 
     If the reason is `suspended`, calls may be open, and a restored run resumes from there. `answer` is the answer that
-    this end interrupted, as far as it arrived, with `stop_reason` `aborted` and the reason as its `error_message`.
+    this end interrupted, as far as it arrived, with `stop_reason` `aborted` and the reason as its `error_message`, and
+    `usage` is what the server had reported of it.
     """
 
     reason: StopReason
     output: Any = None
     error: ErrorInfo | None = None
     answer: Message | None = None
+    usage: dict[str, float | int] = {}
 
     @property
     def terminal(self) -> bool:

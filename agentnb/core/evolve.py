@@ -186,7 +186,7 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
         calls.settle(state)
 
 
-def _add_usage(state: State, event: e.ModelEnd) -> None:
+def _add_usage(state: State, event: e.ModelEnd | e.ModelFailed | e.RunEnd | e.RunResumed) -> None:
     for name, amount in event.usage.items():
         state.usage[name] = state.usage.get(name, 0) + amount
         if not event.inherited:
@@ -202,6 +202,7 @@ def _model_error(state: State, event: e.ModelFailed) -> None:
 
 def _note_failure(state: State, event: e.ModelFailed) -> None:
     state.failure = event.error
+    _add_usage(state, event)
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:
@@ -210,6 +211,7 @@ def _run_paused(state: State, event: e.RunPaused) -> None:
 
 def _run_resumed(state: State, event: e.RunResumed) -> None:
     state.paused = False
+    _add_usage(state, event)
     if event.approve is not None:
         state.approve = event.approve
     if event.limits is not None:
@@ -265,6 +267,7 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 def _run_end(state: State, event: e.RunEnd) -> None:
     if event.answer is not None:
         calls.break_off(state, event.answer)
+    _add_usage(state, event)
     if event.reason != "suspended":
         if state.detached:
             raise ImpossibleEvent(f"A run cannot end while detached calls are running: {', '.join(state.open)}.")
@@ -301,6 +304,7 @@ _ADDS_UP: dict[type[e.Event], Callable[[State, Any], None]] = {
     e.ModelStart: _count_request,
     e.ModelEnd: _add_usage,
     e.ModelFailed: _note_failure,
+    e.RunEnd: _add_usage,
     e.ApprovalDecision: calls.note_rule,
     e.CallStart: calls.count_call,
 }

@@ -84,6 +84,7 @@ class Reply:
         self._made_before = made
         self._ids: set[str] = set()
         self._usage: dict[str, float] = {}
+        self._told: dict[str, float] = {}
         self._used_before: dict[str, float] = {}  # the usage of the requests that ended with a pause
         # The parts that are not text, each with the number of pieces of text before it.
         self._marks: list[tuple[int, dict[str, Any]]] = []
@@ -146,15 +147,22 @@ class Reply:
     @property
     def used(self) -> dict[str, float]:
         """The usage of all requests for this answer so far."""
-        names = {**self._used_before, **self._usage}
-        return {name: self._used_before.get(name, 0) + self._usage.get(name, 0) for name in names}
+        return _added(self._used_before, self._usage)
+
+    @property
+    def paid(self) -> dict[str, float]:
+        """The usage of all requests for this answer, as far as it was reported, if the answer breaks off here."""
+        return self.used if self._usage or not self._told else _added(self._used_before, self._told)
+
+    def tell_usage(self, chunk: Mapping[str, Any]) -> None:
+        """Note the usage that the server has reported so far. It counts if no chunk with the usage follows."""
+        self._told = _counts_of(chunk)
 
     def resume(self) -> None:
         """Prepare for the rest of a paused answer."""
         self.pauses += 1
-        for name, amount in self._usage.items():
-            self._used_before[name] = self._used_before.get(name, 0) + amount
-        self._usage, self._stop_reason = {}, None
+        self._used_before = self.used
+        self._usage, self._told, self._stop_reason = {}, {}, None
 
     def message(self) -> Message:
         """Return the answer as a message, with the calls that are complete."""
@@ -375,10 +383,7 @@ class Reply:
             raise ModelError(str(error or f"The model has aborted its answer ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
-        usage = chunk.get("usage") or chunk
-        for name, amount in (usage if isinstance(usage, Mapping) else _attributes(usage)).items():
-            if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is neither a count nor JSON
-                self._usage[_COUNTED_AS.get(name, name)] = amount
+        self._usage |= _counts_of(chunk)
 
     @staticmethod
     def _retry(chunk: Mapping[str, Any]) -> Delta:
@@ -389,6 +394,21 @@ class Reply:
             self._timing[-1][1] += characters
         else:
             self._timing.append([milliseconds, characters])
+
+
+def _counts_of(chunk: Mapping[str, Any]) -> dict[str, float]:
+    """Return the counts of a chunk with a usage, by agentnb's names."""
+    usage = chunk.get("usage") or chunk
+    counts = (usage if isinstance(usage, Mapping) else _attributes(usage)).items()
+    return {
+        _COUNTED_AS.get(name, name): amount
+        for name, amount in counts
+        if isinstance(amount, (int, float)) and 0 <= amount < 2**53  # NaN is neither a count nor JSON
+    }
+
+
+def _added(usage: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return {name: usage.get(name, 0) + more.get(name, 0) for name in {**usage, **more}}
 
 
 def _fragment_of(part: str, content: Any) -> str:

@@ -212,6 +212,7 @@ class Spans:
         if isinstance(event, ModelFailed):
             span.attributes["error.type"] = event.error.type
             span.error = (event.error.message if self.content else "") or event.error.type
+            span.attributes |= {key: event.usage[name] for name, key in USAGE.items() if name in event.usage}
             return self._ended(span, event)
         reason = event.finish_reason or event.stop_reason
         found: Mapping[str, Any] = {

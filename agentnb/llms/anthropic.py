@@ -267,6 +267,10 @@ class _ToolAnswerReader:
     def is_done(self) -> bool:
         return self._inner.is_done()
 
+    @property
+    def usage(self) -> Chunk | None:
+        return self._inner.usage
+
     def finish(self) -> list[Chunk]:
         *chunks, stop = [self._as_text(chunk) for chunk in self._inner.finish()]
         if stop["reason"] == "tool_calls" and all(self._calls.values()):

@@ -51,6 +51,8 @@ class MessageReader:
         self._number = 0  # the number of tool calls so far
         self._empty: set[int] = set()  # calls whose arguments have not come yet
         self._usage: dict[str, Any] = {}
+        self.usage: Chunk | None = None
+        """The chunk with the usage that the server has reported so far."""
         self._response: dict[str, str] = {}
         self._details: dict[str, Any] = {}
         self._reason: str | None = None
@@ -97,8 +99,8 @@ class MessageReader:
             closing.append({"type": "details", "details": self._details})
         if self._response:
             closing.append({"type": "response", **self._response})
-        if self._usage:
-            closing.append(self._usage_chunk())
+        if self.usage is not None:
+            closing.append(self.usage)
         return [*closing, {"type": "stop", "reason": reason}]
 
     def _read_event(self, payload: Mapping[str, Any]) -> list[Chunk]:
@@ -152,6 +154,8 @@ class MessageReader:
                 self._usage[name] = number
         if (cost := money(usage.get("cost"))) is not None:
             self._usage["cost"] = cost
+        if usage:
+            self.usage = self._usage_chunk()
 
         given = {
             "model": message.get("model"),

@@ -31,6 +31,7 @@ from agentnb.llms import errors
 from agentnb.llms.conversion import ROLES, as_specification
 from agentnb.llms.description import name_of_secret, recorded_options
 from agentnb.llms.pacing import sleep_of
+from agentnb.llms.protocol import usage_told_to
 from agentnb.llms.reader import strict_json
 from agentnb.llms.transport import Transport
 
@@ -219,7 +220,10 @@ class HttpModel(ABC):
                             raise failure from None
                     # Stream the answer.
                     if has_started and exchange is not None:
+                        tell, told = usage_told_to.get(), None
                         while chunks is not None:
+                            if tell is not None and (usage := reader.usage) is not told and usage is not None:
+                                tell(told := usage)
                             for chunk in chunks:
                                 yield chunk
                             chunks = await _read_next(exchange, reader)

@@ -356,6 +356,10 @@ class _SchemaReader:
     def is_done(self) -> bool:
         return self._inner.is_done()
 
+    @property
+    def usage(self) -> Chunk | None:
+        return self._inner.usage
+
     def finish(self) -> list[Chunk]:
         *chunks, stop = self._inner.finish()
         *rest, last = self._reply.finish(stop["reason"])

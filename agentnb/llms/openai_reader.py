@@ -125,6 +125,11 @@ class ChatCompletionReader:
         """Return True if `[DONE]` was read. After a finish reason alone, the usage may still come."""
         return self._done
 
+    @property
+    def usage(self) -> Chunk | None:
+        """The chunk with the usage that the server has reported so far, None if it has reported none."""
+        return self._usage
+
     def finish(self) -> list[Chunk]:
         """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
         if self._reason is None and self._last_unknown is not None:

@@ -41,7 +41,8 @@ returns `provider`, `model` and `options`, or by attributes of these names (see 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias
 
 Chunk: TypeAlias = dict[str, Any]
@@ -49,6 +50,11 @@ Message: TypeAlias = Mapping[str, Any]
 JsonObject: TypeAlias = dict[str, Any]
 ToolSpecification: TypeAlias = Mapping[str, Any]
 """A tool as a model is sent it: `name`, `description`, and `parameters`, a JSON schema."""
+
+usage_told_to: ContextVar[Callable[[Chunk], object] | None] = ContextVar("usage_told_to", default=None)
+"""A function that a client calls with the usage that its server has reported so far, as a chunk. An answer that breaks
+off, or is cancelled, has no usage chunk at its end, and is paid all the same.
+"""
 
 
 class Model(Protocol):

@@ -31,6 +31,11 @@ class Reader(Protocol):
         """Return True if no event can follow those read so far."""
         ...
 
+    @property
+    def usage(self) -> Chunk | None:
+        """The chunk with the usage that the server has reported so far, None if it has reported none."""
+        ...
+
     def finish(self) -> list[Chunk]:
         """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
         ...

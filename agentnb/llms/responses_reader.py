@@ -91,6 +91,11 @@ class ResponseReader:
         """Return True if the event that ends the answer was read."""
         return self._end is not None
 
+    @property
+    def usage(self) -> Chunk | None:
+        """The chunk with the usage that the server has reported so far, None if it has reported none."""
+        return self._usage
+
     def finish(self) -> list[Chunk]:
         """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
         if self._end is None:

@@ -27,7 +27,7 @@ from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
 from agentnb.llms.conversion import named_tool
 from agentnb.llms.description import Described, Describer
-from agentnb.llms.protocol import Model
+from agentnb.llms.protocol import Model, usage_told_to
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
 from agentnb.run.inline_task import is_thrown_in, show, task_here
@@ -128,6 +128,7 @@ class ModelRequests:
         task = asyncio.current_task(self._inflight.wakeup.loop)  # three times as fast as without it
         act_for(self._journal, self._frame.path)  # each request has a context of its own
         working_for.set((self._journal.run_id, self._frame.path, ""))
+        usage_told_to.set(reply.tell_usage)
         # The store may be locked.
         while self._holds_up and not self._inflight.wakeup.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
             await asyncio.sleep(RETRY_SECONDS)
@@ -263,17 +264,21 @@ class ModelRequests:
         limits = self._journal.state.limits
         if not limits.keys() & {"tokens", "cost"}:
             return dict(usage)
-        usage = with_tokens(usage, sent=self._sent, answer=answer.to_json())
-        if "cost" in limits and (asked := self._asked) is not None:
+        return self._with_cost(with_tokens(usage, sent=self._sent, answer=answer.to_json()), model)
+
+    def _with_cost(self, usage: Mapping[str, float], model: str) -> dict[str, float]:
+        """Return the usage with its estimated cost, if the run has a limit of cost and the server has reported none."""
+        if "cost" in self._journal.state.limits and (asked := self._asked) is not None:
             server = str(asked.options.get("server") or "")
-            usage = with_cost(usage, provider=asked.provider, model=model or asked.model, server=server)
-        return usage
+            return with_cost(usage, provider=asked.provider, model=model or asked.model, server=server)
+        return dict(usage)
 
     def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error
         info = error_info(error)
         answer = reply.broken_off("error", info.message)
-        self._record(ModelFailed(error=info, partial=reply.text, answer=answer))
+        paid = self._with_cost(reply.paid, "")
+        self._record(ModelFailed(error=info, partial=reply.text, answer=answer, usage=paid))
 
     def _record(self, event: Event) -> None:
         """Record an event of the request, unless the answer is no longer needed."""

@@ -22,6 +22,8 @@ from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.run import Run
 from agentnb.run.validation import shown
 
+_NOTHING: Mapping[str, float] = {}
+
 
 def restore(
     snapshot: Snapshot | Run | str | Path,
@@ -87,6 +89,7 @@ def restore(
         recording=events,
         suspended=is_suspended(snapshot.events[-1]),
         again=_failed_steps(snapshot.events, loop),
+        paid=_paid_in_vain(snapshot.events, events),
     )
     _warn_of_changed_tools(run)
     return run
@@ -111,6 +114,16 @@ def _kept_events(events: Sequence[Event], loop: Design, *, has_new_limits: bool 
     end = resume_point(events)
     results = [replace(event, seq=n) for n, event in enumerate(results_in(events[end:]), end)]
     return [*events[:end], *results]
+
+
+def _paid_in_vain(recorded: Sequence[Event], kept: Sequence[Event]) -> Mapping[str, float]:
+    """Return the usage in those of the recorded events that are not kept: such answers were paid, too."""
+    paid: dict[str, float] = {}
+    for events, sign in ((recorded, 1), (kept, -1)):
+        for event in events:
+            for name, amount in getattr(event, "usage", _NOTHING).items():
+                paid[name] = paid.get(name, 0) + sign * amount
+    return {name: amount for name, amount in paid.items() if amount > 0}
 
 
 def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[str]]:

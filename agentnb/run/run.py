@@ -238,6 +238,7 @@ class Run(Decisions, Recording):
         shared: tuple[str, int] | None = None,
         suspended: bool = False,
         again: Mapping[str, list[str]] = MappingProxyType({}),
+        paid: Mapping[str, float] = MappingProxyType({}),
         judges_open_questions: bool = True,
         tags: Sequence[str] = (),
         data: Mapping[str, Any] | None = None,
@@ -286,8 +287,8 @@ class Run(Decisions, Recording):
         if options and (options := {**kept.model_options, **options}) != kept.model_options:
             chosen["model_options"] = options
         begin: Event | None = None
-        if suspended or again or chosen:
-            begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
+        if suspended or again or chosen or paid:
+            begin = RunResumed(suspended=suspended, again=dict(again), usage=dict(paid), **chosen)
         if not recording:
             begin = replace(self._journal.root.begin(input_as_json(input), history), tags=tags, data=data, **chosen)
         self._input = getattr(recording[0] if recording else begin, "input", None)

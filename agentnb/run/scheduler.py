@@ -405,14 +405,13 @@ def _start_effects(
         if journal.fresh and not loop.may_still_start():
             return
 
-        # If this process has recorded the request to the model, send it. Otherwise record another attempt first. If an
-        # answer pauses (for the provider's own tools), its turn has several requests: the limits apply to each of them.
+        # If this process has recorded the request to the model, send it. Otherwise record another attempt first. A turn
+        # has several requests if its answer pauses (for the provider's own tools), or breaks off: the limits apply to
+        # each of them.
         if effect.kind == "model":
             if loop.requested_here:
                 yield Request(loop, effect, alone and pace != "step" and not frame.requests.answers_overlap)
-            elif loop.asking.has_paused and (
-                why := gate.limit_reached(journal.state, starting="own", more=loop.asking.used)
-            ):
+            elif gate.limits and (why := gate.limit_reached(journal.state, starting="own", more=loop.asking.used)):
                 yield EndAtLimit(why)
             else:
                 yield RequestAgain(loop)

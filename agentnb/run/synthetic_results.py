@@ -99,11 +99,11 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
             if frame.state.open and frame.above is not None:
                 kept.add((journal.run_id, frame.above.path, frame.call))
             elif not frame.state.open and not frame.state.over:  # a watcher of these events may have ended it meanwhile
-                answer = None
+                answer, paid = None, {}
                 if frame.reply is not None:
                     text = error.message if error is not None else journal.state.cancelled or reason
-                    answer = frame.reply.broken_off("aborted", text)
-                journal.append(RunEnd(reason=reason, error=error, answer=answer), frame)
+                    answer, paid = frame.reply.broken_off("aborted", text), frame.reply.paid
+                journal.append(RunEnd(reason=reason, error=error, answer=answer, usage=paid), frame)
 
 
 def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
@@ -116,8 +116,10 @@ def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
         for open in list(frame.state.open.values()):
             journal.append(synthetic_end(open, ABORTED, "aborted"), frame, open)
         if not frame.state.over:
-            answer = frame.reply.broken_off("aborted", ABORTED) if frame.reply is not None else None
-            journal.append(RunEnd(reason="cancelled", answer=answer), frame)
+            reply = frame.reply
+            answer = reply.broken_off("aborted", ABORTED) if reply is not None else None
+            paid = reply.paid if reply is not None else {}
+            journal.append(RunEnd(reason="cancelled", answer=answer, usage=paid), frame)
 
 
 def end_at_limit(journal: Journal, why: str) -> None:

@@ -91,6 +91,7 @@ class _ModelEnd(Outline, tag="model_end"):
 
 class _ModelFailed(Outline, tag="model_error"):
     error: ErrorInfo
+    usage: dict[str, float | int] = {}
 
 
 class _CallProposed(Outline, tag="call_proposed"):
@@ -145,6 +146,7 @@ class _RunEnd(Outline, tag="run_end"):
     reason: str
     output: Any = None
     error: ErrorInfo | None = None
+    usage: dict[str, float | int] = {}
 
 
 for _kind in Outline.__subclasses__():

@@ -87,6 +87,7 @@ class Miniature:
                 self.tokens += sum(event.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
                 self._end((event.path, ""))
             case "model_error":
+                self.tokens += sum(event.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
                 self._end((event.path, ""))
                 self._mark(FAILURE, 0.0)
             case "call_start":

@@ -202,6 +202,8 @@ class Spans:
         # Note the usage or the failure in the event.
         if event.type == "model_end":
             self._set(span, usage=event.usage)
+        elif event.type == "model_error" and event.usage:
+            self._set(span, failed=True, usage=event.usage)
         elif event.type == "model_error" or getattr(event, "is_error", False) or getattr(event, "error", None):
             self._set(span, failed=True)
 
