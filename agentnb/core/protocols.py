@@ -102,6 +102,10 @@ asked_by: ContextVar[AskedBy | None] = ContextVar("agentnb_asked_by", default=No
 """The run and loop for which the code of a model or a call runs; None outside of every run."""
 
 
+sample_of_run: dict[str, tuple[int, int]] = {}
+"""The step and the seed of each sample of a resampling that has not ended, by the id of its run."""
+
+
 def act_for(run: EventLog, path: str | None) -> None:
     """Set the run and loop for which the rest of this context runs."""
     around = asked_by.get()

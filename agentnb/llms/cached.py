@@ -1,9 +1,11 @@
 """Cached: a model that answers an equal request from a file, without asking the server again.
 
-Two requests are equal if the model, the server, the options, the messages, the tools and the schema are equal; in a
-study, the repeat too, so that the repeats of a run have answers of their own. An answer is kept with its chunks, and is
-streamed again in the same pieces, without waits. Only complete answers are kept: not a failure, and not an answer whose
-stream was closed before its end.
+Two requests are equal if the model, the server, the options, the messages, the tools and the schema are equal, and
+their place: the cell of a study, the sample of a resampling, the loop in the run, and the number of its request. So
+equal requests of one run have answers of their own, and the same run again has the same answers.
+
+An answer is kept with its chunks, and is streamed again in the same pieces, without waits. Only complete answers are
+kept: not a failure, and not an answer whose stream was closed before its end.
 
 The usage of an answer from the file is zero tokens and zero cost, with `cached_answers`: 1.
 """
@@ -15,24 +17,29 @@ import copy
 import hashlib
 import json
 import logging
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
-from agentnb.core.protocols import asked_by
+from agentnb.core.events import ModelStart
+from agentnb.core.protocols import asked_by, sample_of_run
 from agentnb.llms.adapt import as_model, with_options
 from agentnb.llms.description import described
 from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
 
-_VERSION = 1
-"""A part of each key. It changes if the meaning of a stored answer changes."""
+_VERSION = 2
+"""A part of each key. It changes if the meaning of a key or of a stored answer changes: older answers stay unused."""
 _TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, model TEXT, made REAL, chunks TEXT) WITHOUT ROWID"
 _WAIT = 2.0
 """The longest wait in seconds for a file that another process has locked."""
+_PAUSE = 0.02
+"""The seconds between two attempts to use a locked file."""
 _NOT_CONTENT = frozenset({"timeout", "max_retries", "stream", "stream_options"})
 """Options that do not change an answer."""
 
@@ -62,6 +69,7 @@ class Cached:
                 " attribute model. Pass a name that changes with its answers: Cached(llm, store, name=...)."
             )
         self._llm, self._name = llm, name
+        self._own = _own(llm, name)  # as it is now: a counter that the model keeps must not change later keys
         self._answers = _Answers(_path_of(store))
         self._counts = {"hits": 0, "misses": 0}  # shared with the model of a run that has options of its own
 
@@ -91,7 +99,8 @@ class Cached:
         The arguments and the errors are those of the model.
         """
         key = self._key(messages, tools, schema, options)
-        if (kept := self._answers.find(key)) is not None:
+        # In a thread, because another process may have locked the file.
+        if (kept := await asyncio.to_thread(self._answers.find, key)) is not None:
             self._counts["hits"] += 1
             for chunk in kept:
                 yield chunk
@@ -141,6 +150,7 @@ class Cached:
     def model(self, name: str) -> None:
         self._llm = copy.copy(self._llm)
         self._llm.model = name
+        self._own = _own(self._llm, self._name)
         self._asked = as_model(self._llm)
 
     async def aclose(self) -> None:
@@ -152,6 +162,8 @@ class Cached:
     def _around(self, llm: Any) -> Self:
         made = copy.copy(self)
         made._llm, made._asked = llm, as_model(llm)
+        if type(llm) is type(self._llm):  # else it is the same model, with an adapter that adds options
+            made._own = _own(llm, self._name)
         return made
 
     def _description(self, options: Mapping[str, Any]) -> JsonObject:
@@ -160,11 +172,11 @@ class Cached:
     def _key(self, messages: Any, tools: Any, schema: Any, options: Mapping[str, Any]) -> str:
         """Return the key of a request. It is a digest, from which no content can be read."""
         identity = getattr(self._llm, "identity", None)
-        who = identity() if callable(identity) else {**self._description({}), "class": type(self._llm).__qualname__}
+        who = identity() if callable(identity) else {**self._description({}), **self._own}
         # None leaves an option out.
         asked = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         content = {name: value for name, value in asked.items() if name not in _NOT_CONTENT}
-        parts = [_VERSION, self._name, who, content, list(messages), tools, schema, _repeat()]
+        parts = [_VERSION, self._name, who, content, list(messages), tools, schema, _place()]
         return hashlib.sha256(
             json.dumps(parts, sort_keys=True, default=_digestible).encode("utf-8", "replace")
         ).hexdigest()
@@ -186,18 +198,75 @@ def _path_of(store: Any) -> Path:
     return path
 
 
-def _repeat() -> int | None:
-    """Return the number of the repeat, if this request is made for a run of a study; else None."""
+def _place() -> list[Any] | None:
+    """Return the place of this request, which tells equal requests apart; None outside of every run.
+
+    It is the cell of a study, the sample of a resampling and the event of a fork, each if there is one; and the loop
+    in the run, with the number of its request. None of them depends on the order in which requests arrive.
+    """
     asking = asked_by.get()
     events = asking.outermost.events if asking is not None else ()
-    data = getattr(events[0], "data", {}) if events else {}
-    return data.get("repeat") if "study_seed" in data else None
+    if asking is None or not events:
+        return None
+    start = events[0]
+    data = getattr(start, "data", {})
+    cell = [data.get(name) for name in ("arm", "input_key", "repeat", "seed")] if "study_seed" in data else None
+    fork = getattr(start, "forked_from", None)
+    sample = sample_of_run.get(getattr(asking.outermost, "run_id", "")) or (fork.rpartition("@")[2] if fork else None)
+    number = sum(
+        isinstance(event, ModelStart) and event.path == asking.path and event.attempt == 1
+        for event in asking.run.events
+    )
+    return [cell, sample, asking.path, number]
+
+
+def _own(llm: Any, name: str | None) -> JsonObject:
+    """Return the class and the plain attributes of a model of one's own, which may change its answers.
+
+    Attributes that begin with an underscore and keys are left out. A model with a name or `describe` has told what
+    distinguishes it.
+    """
+    attributes = {} if name is not None or callable(getattr(llm, "describe", None)) else getattr(llm, "__dict__", {})
+    plain = {name: value for name, value in attributes.items() if not name.startswith("_") and _is_plain(value)}
+    kind = type(llm)
+    return {
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "attributes": {name: value for name, value in plain.items() if "key" not in name.lower()},
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _is_plain(one) for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def _digestible(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return sorted(map(repr, value)) if isinstance(value, set | frozenset) else repr(value)
+
+
+_TEXTS = {"text_delta": "content", "thinking_delta": "content", "tool_calls": "tool_calls", "stop": "reason"}
+"""The field that a chunk of a type must have. Other types are kept as they are."""
+
+
+def _chunks_in(text: Any) -> list[Chunk] | None:
+    """Return the chunks in a row; None if it is damaged."""
+    try:
+        chunks = json.loads(text)
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(chunks, list):
+        return None
+    for chunk in chunks:
+        if not isinstance(chunk, dict) or not isinstance(kind := chunk.get("type"), str):
+            return None
+        if kind in _TEXTS and _TEXTS[kind] not in chunk:
+            return None
+    return chunks
 
 
 class _Answers:
@@ -208,18 +277,21 @@ class _Answers:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._inode: int | None = None
+        self._damaged: set[str] = set()
         self._open()  # now, so that a file that is not valid is reported where it is named
 
     def find(self, key: str) -> list[Chunk] | None:
-        """Return the chunks of an answer; None if there is none."""
-        with self._lock:
-            try:
-                row = self._open().execute("SELECT chunks FROM answers WHERE key = ?", (key,)).fetchone()
-                kept = json.loads(row[0]) if row is not None else None
-            except (sqlite3.DatabaseError, ValueError) as error:  # locked for too long, or damaged
-                log.warning("%s cannot be read (%s); the model is asked", self.path, error)
-                return None
-        if kept is None:
+        """Return the chunks of an answer; None if there is none, or if it cannot be read."""
+        try:
+            row = self._execute("SELECT chunks FROM answers WHERE key = ?", (key,))
+        except (sqlite3.Error, RecordingCorrupt) as error:  # locked for too long, or damaged
+            log.warning("%s cannot be read (%s); the model is asked", self.path, error)
+            return None
+        if row is None:
+            return None
+        if (kept := _chunks_in(row[0])) is None:
+            log.warning("row %s of %s is damaged; the model is asked, and its answer replaces the row", key, self.path)
+            self._damaged.add(key)
             return None
         chunks: list[Chunk] = [chunk for chunk in kept if chunk["type"] != "usage"]
         usage = {"type": "usage", "input_tokens": 0, "output_tokens": 0, "cost": 0.0, "cached_answers": 1}
@@ -227,19 +299,30 @@ class _Answers:
         return [*chunks[:-1], usage, chunks[-1]] if has_stop else [*chunks, usage]
 
     def keep(self, key: str, model: str, chunks: Sequence[Chunk]) -> None:
-        """Keep an answer. An answer to an equal request that is there already stays."""
+        """Keep an answer. An answer to an equal request that is there already stays, unless it is damaged."""
         try:
             text = json.dumps(chunks)
         except (TypeError, ValueError) as error:
             log.warning("an answer of %s was not kept: %s", model, error)
             return
-        with self._lock:
-            try:
-                self._open().execute(
-                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, model, time.time(), text)
-                )
-            except sqlite3.DatabaseError as error:
-                log.warning("an answer of %s was not kept in %s: %s", model, self.path, error)
+        otherwise = "REPLACE" if key in self._damaged else "IGNORE"
+        try:
+            self._execute(f"INSERT OR {otherwise} INTO answers VALUES (?, ?, ?, ?)", (key, model, time.time(), text))
+            self._damaged.discard(key)
+        except (sqlite3.Error, RecordingCorrupt) as error:
+            log.warning("an answer of %s was not kept in %s: %s", model, self.path, error)
+
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> Any:
+        """Return the first row of a statement. It waits for another process without the lock of this object."""
+        deadline = time.monotonic() + _WAIT
+        while True:
+            with self._lock:
+                try:
+                    return self._open().execute(statement, values).fetchone()
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error) or time.monotonic() >= deadline:
+                        raise
+            time.sleep(_PAUSE)
 
     def close(self) -> None:
         """Close the file. The next request opens it again."""
@@ -255,11 +338,16 @@ class _Answers:
             self._connection = None
         if self._connection is None:
             try:
-                self._connection = sqlite3.connect(
-                    self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False
-                )
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute(_TABLE)
+                if str(self.path) != ":memory:":
+                    with suppress(OSError):  # readable by its owner alone; SQLite's files next to it are as well
+                        os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+                self._connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+                try:
+                    self._connection.execute("PRAGMA journal_mode = WAL")
+                    self._connection.execute(_TABLE)
+                except sqlite3.OperationalError:  # locked, or read-only: the next use opens it again
+                    self._inode = -1
+                    return self._connection
             except sqlite3.DatabaseError as error:
                 raise RecordingCorrupt(f"{self.path} is not a file of answers: {error}.") from None
             self._inode = self._inode_now()

@@ -28,6 +28,7 @@ from agentnb.core.json import plain_number
 from agentnb.core.lazy import optional_module
 from agentnb.core.loop import Design
 from agentnb.core.messages import text_of
+from agentnb.core.protocols import sample_of_run
 from agentnb.run import Recording, Run, Snapshot, replay
 from agentnb.run import host as hosting
 from agentnb.run.host import call_in
@@ -239,6 +240,7 @@ class _Source:
     def sample(self, step: ModelStart, seed: int) -> Run:
         """Return a fork that ends as a sample does."""
         run = self.fork(step, seed)
+        sample_of_run[run.id] = step.seq, seed
         if self.until == "step":
             end = StepEnd(step)
 
@@ -269,6 +271,7 @@ class Sample(StudyRun):
     def end(self, run: Run) -> None:
         """Note how the sample has ended, and where its step is over."""
         super().end(run)
+        sample_of_run.pop(run.id, None)
         if run.state.cancelled == STEP_IS_OVER:
             self.stop_reason = "step"
             self.drawn = run.at(end_of_step(run.recording, self.step) - 1)

@@ -197,13 +197,13 @@ class Own:
     model = "own"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self._asked = 0
 
     async def stream(
         self, messages: Any, *, tools: Any = None, schema: Any = None, **options: Any
     ) -> AsyncIterator[Any]:
-        self.asked += 1
-        yield {"type": "text_delta", "content": f"answer {self.asked}"}
+        self._asked += 1
+        yield {"type": "text_delta", "content": f"answer {self._asked}"}
 
 
 async def test_a_model_of_your_own_is_told_apart_by_its_name(path: Path) -> None:
@@ -212,7 +212,7 @@ async def test_a_model_of_your_own_is_told_apart_by_its_name(path: Path) -> None
         chunks = await collect(Cached(llm, path).stream(messages))
         assert chunks[0]["content"] == "answer 1"
     await collect(Cached(llm, path, name="second").stream(messages))
-    assert llm.asked == 2
+    assert llm._asked == 2
 
     class Nameless:
         def complete(self, messages: Any) -> str:
@@ -256,3 +256,31 @@ async def test_an_unknown_option_is_refused_by_the_model(peer: Peer, path: Path)
     peer.replies(body(400, said("No.")))
     with pytest.raises(RunFailed, match="No"):
         await SessionLoop(cached(peer, path)).start("Hi.")
+
+
+async def test_samples_of_a_resampling_have_answers_of_their_own_and_the_same_again(path: Path) -> None:
+    llm = Own()
+    loop = SessionLoop(Cached(llm, path))
+    run = loop.start("hello")
+    await run
+    drawn = [await agentnb.resample(run, every="turn", n=6, loop=loop, progress=False) for _ in range(2)]
+    values = [list(one.table()["value"]) for one in drawn]
+    assert len(set(values[0])) == 6
+    assert values[0] == values[1]
+
+
+async def test_models_with_other_attributes_do_not_share_an_answer(path: Path) -> None:
+    class Persona(Own):
+        def __init__(self, persona: str) -> None:
+            super().__init__()
+            self.persona = persona
+
+    first, second = Persona("pirate"), Persona("judge")
+    for llm in (first, second):
+        await collect(Cached(llm, path).stream([{"role": "user", "content": "hello"}]))
+    assert (first._asked, second._asked) == (1, 1)
+
+
+def test_a_new_file_of_answers_is_readable_by_its_owner_alone(path: Path) -> None:
+    Cached(Own(), path)
+    assert path.stat().st_mode & 0o777 == 0o600
