@@ -17,6 +17,7 @@ from typing import Any
 
 from agentnb.core import calls
 from agentnb.core import events as e
+from agentnb.core.conversation import messages_in_order
 from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import input_messages
 from agentnb.core.state import NestedMessages, State
@@ -121,7 +122,9 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})
-    state.queues["input"] = input_messages(event.input)
+    given = input_messages(event.input)
+    is_plain = not any(message.tool_calls or message.role == "tool" for message in given)
+    state.queues["input"] = given if is_plain else messages_in_order(given)
 
 
 def _phase_change(state: State, event: e.PhaseChange) -> None:

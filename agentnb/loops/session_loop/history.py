@@ -1,9 +1,4 @@
-"""Repair of the conversation from which a session continues (SEMANTICS.md, 4. Tool calls).
-
-A user-supplied conversation may have been stored elsewhere, shortened, or cut off when a process died. It may contain
-calls without a result or with several, results without a call, and incomplete answers. Providers refuse such calls and
-results; an incomplete answer has no value for the model.
-"""
+"""The conversation from which a session continues (SEMANTICS.md, 4. Tool calls)."""
 
 from __future__ import annotations
 
@@ -12,11 +7,9 @@ from typing import Any
 
 from agentnb.core.calls import result_message
 from agentnb.core.events import CallEnd
-from agentnb.core.messages import Message, is_broken_off, to_message
+from agentnb.core.messages import Message, to_message
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import State
-
-NO_RESULT = "No result provided"
 
 ENDS_WITH_A_CUT_ANSWER = frozenset({"cancelled", "error", "limit"})
 """Stop reasons for which the conversation ends with an aborted or failed answer (`closing_messages`)."""
@@ -25,26 +18,6 @@ ENDS_WITH_A_CUT_ANSWER = frozenset({"cancelled", "error", "limit"})
 def read_messages(messages: Sequence[Any]) -> list[Message]:
     """Return the conversation as messages. A user may have added messages as mappings."""
     return [to_message(message) for message in messages]
-
-
-def messages_in_order(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that may be sent to a model, with exactly one result after every call."""
-    return list(_answered(showable(messages)))
-
-
-def showable(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without aborted answers, and without results whose call is missing.
-
-    A provider refuses a result without its call.
-    """
-    broken_off = {position for position, message in enumerate(messages) if is_broken_off(message)}
-    results = _results(messages)
-    kept = {at for (made, _), found in results.items() if made not in broken_off for at in found}
-    return [
-        message
-        for position, message in enumerate(messages)
-        if (position in kept if message.role == "tool" else position not in broken_off)
-    ]
 
 
 def closing_messages(state: State) -> list[Message]:
@@ -86,34 +59,3 @@ def results_of_open_calls(state: State) -> Iterator[Message]:
             why = errors.get(call.id, ABORTED)
             end = call.end or CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted")
             yield result_message(call, end, state.max_result_chars)
-
-
-def _answered(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages with results in the order of their calls, and an error for each missing result."""
-    results, moved = _results(messages), set[int]()
-    for position, message in enumerate(messages):
-        if position in moved:
-            continue
-        yield message
-        for call in message.tool_calls:
-            at = results.get((position, call.id), [])
-            moved.update(at)
-            if at:
-                yield messages[at.pop(0)]
-            else:
-                yield Message(role="tool", tool_call_id=call.id, name=call.name, content=NO_RESULT, is_error=True)
-
-
-def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[int]]:
-    """Return the positions of results, by the position of the answer that made the call and the call id.
-
-    Later answers may use a call id again.
-    """
-    made: dict[str, int] = {}
-    results: dict[tuple[int, str], list[int]] = {}
-    for position, message in enumerate(messages):
-        id = message.tool_call_id
-        if message.role == "tool" and id is not None and id in made:
-            results.setdefault((made[id], id), []).append(position)
-        made.update((call.id, position) for call in message.tool_calls)
-    return results

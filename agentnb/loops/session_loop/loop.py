@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.calls import result_message
+from agentnb.core.conversation import messages_in_order, showable
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, RunStart, StopReason
 from agentnb.core.loop import Calls, LoopFrame, Requests
@@ -37,10 +38,8 @@ from agentnb.loops.output import StructuredOutput, prompt_for, schema_of
 from agentnb.loops.session_loop.history import (
     ENDS_WITH_A_CUT_ANSWER,
     closing_messages,
-    messages_in_order,
     read_messages,
     results_of_open_calls,
-    showable,
 )
 from agentnb.loops.session_loop.hooks import (
     ToolCallContext,
