@@ -204,7 +204,8 @@ class LoopExecutor:
     # -- the next event of the loop --------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Append the next event of the loop, as its design decides; nothing if it waits for detached calls.
+        """Append the next event of the loop, as its design decides; nothing if it waits for detached calls, or if model
+        requests are held.
 
         Raises UsageError if the design returns no event, ImpossibleEvent if a field of the event is not valid, and the
         errors of `Journal.append`.
@@ -228,6 +229,8 @@ class LoopExecutor:
                     journal.fresh = True  # no event was appended, but the gate has closed
                 else:
                     end_at_limit(journal, why)
+                return
+            if gate.holds_requests():
                 return
             self.requested_here = True
             event = self.asking.describe(event)

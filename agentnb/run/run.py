@@ -487,6 +487,20 @@ class Run(Decisions, Recording):
         check_text("pause(reason)", reason)
         return self._driving.pause(reason)
 
+    def hold_requests(self, hold: Callable[[], bool]) -> None:
+        """Start no model request while `hold()` is True. `look_again` has to be called when that changes."""
+        self._gate.hold = hold
+
+    @property
+    def is_held(self) -> bool:
+        """True if a model request waits because of `hold_requests`."""
+        return self._gate.is_held and not self.state.over
+
+    def look_again(self) -> None:
+        """Start what a hold of requests has kept from starting, if it has ended. Safe from every thread."""
+        self._gate.is_held = self._gate.is_held and self._gate.hold()
+        self._driver.wakeup.nudge()
+
     def resume(self) -> bool:
         """Continue after a pause, or repeat a failed model request. Returns False if there is nothing to resume.
 

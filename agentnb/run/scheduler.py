@@ -330,7 +330,7 @@ def next_actions(
             yield EndCutOff(loop, *cut_off)
         else:
             yield Advance(loop)
-            if len(journal.events) == position:  # it waits for detached calls
+            if len(journal.events) == position:  # it waits for detached calls, or for a limit of its study
                 continue
         moved = loop
     if moved is not None:
@@ -409,6 +409,8 @@ def _start_effects(
         # has several requests if its answer pauses (for the provider's own tools), or breaks off: the limits apply to
         # each of them.
         if effect.kind == "model":
+            if gate.holds_requests():
+                continue
             if loop.requested_here:
                 yield Request(loop, effect, alone and pace != "step" and not frame.requests.answers_overlap)
             elif gate.limits and (why := gate.limit_reached(journal.state, starting="own", more=loop.asking.used)):

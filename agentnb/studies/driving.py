@@ -11,10 +11,11 @@ started it. Decisions come from any thread.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, get_args
@@ -27,6 +28,7 @@ from agentnb.run.approvals.decisions import decide_about
 from agentnb.run.approvals.too_late import too_late
 from agentnb.run.host import call_in
 from agentnb.store import Store
+from agentnb.studies.budget import Budget, Meter
 from agentnb.studies.grid import Cell, Label
 
 Status = Literal["not started", "interrupted", "running", "waiting", "done", "failed", "cancelled"]
@@ -126,9 +128,19 @@ class Followed:
     `look` is called in that event loop soon after the status of the run may have changed.
     """
 
-    def __init__(self, run: Run, look: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        look: Callable[[], object],
+        spent: Callable[[float, float, str | None], object],
+        hold: Callable[[], bool],
+    ) -> None:
+        """`spent` is called with what an answer has cost (`Meter`). While `hold` is True, no request starts."""
         self.run = run
         self._look = look
+        self._meter = Meter(run, spent)
+        self._hold = hold
+        run.hold_requests(self._holds)
         self._is_to_be_looked_at = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -150,7 +162,15 @@ class Followed:
 
     # The subscribers are called in the thread that decides, pauses or drives, with the lock of the run.
 
+    def _holds(self) -> bool:
+        holds = self._hold()
+        if holds:
+            self._look_soon()
+        return holds
+
     def _happened(self, event: Event | Delta) -> None:
+        if not isinstance(event, Delta):
+            self._meter.see(event)
         if event.type in _MAY_CHANGE_STATUS:
             self._look_soon()
 
@@ -176,8 +196,8 @@ class Followed:
 
     @property
     def is_paused(self) -> bool:
-        """True if the run is paused, and not settled."""
-        return bool(self.run.state.paused)
+        """True if the run is paused, or waits for a limit of its study, and is not settled."""
+        return bool(self.run.state.paused) or self.run.is_held
 
 
 def error_of(run: Run) -> str | None:
@@ -202,9 +222,12 @@ class Driving(ABC):
     `cancel`, `wait_begins`, `wait_ends`, `pending`, `decide` and `resume` are safe from every thread.
     """
 
-    def __init__(self, runs: Sequence[StudyRun], at_once: int) -> None:
+    def __init__(self, runs: Sequence[StudyRun], at_once: int, budget: Budget | None = None) -> None:
         self.runs = runs
         self.at_once = at_once
+        self.budget = budget or Budget()
+        self.at_limit: concurrent.futures.Future[None] = concurrent.futures.Future()
+        """Done when the limit of the study is reached, and no run works any longer. `lift` replaces it."""
         self.counts: Counter[str] = Counter(run.status for run in runs)
         self.changed: Callable[[], object] = lambda: None
         """Called after the status of a run has changed, on the host thread."""
@@ -243,8 +266,30 @@ class Driving(ABC):
     def resume(self, runs: Sequence[StudyRun]) -> int:
         """Let those of the runs that are paused continue, and return how many."""
 
+    @abstractmethod
+    def lift(self) -> None:
+        """Continue, because the limit of the study is higher. Called on the host thread."""
+
+    @property
+    @abstractmethod
+    def _under_way(self) -> Iterable[StudyRun]:
+        """The runs that have begun and not ended."""
+
     def _may_begin(self) -> bool:
-        return bool(self._queue) and self._cancelled is None and self.counts["running"] < self.at_once
+        may = bool(self._queue) and self._cancelled is None and self.counts["running"] < self.at_once
+        return may and self.budget.allows_another(self._under_way)
+
+    def _waits_for_limit(self) -> bool:
+        """Return True if runs are left that must not begin or continue before the limit of the study is lifted."""
+        waits = self.budget.reached is not None and self._cancelled is None
+        waits = waits and (bool(self._queue) or any(one.is_paused for one in self._under_way))
+        if waits and not self.counts["running"] and not self.at_limit.done():
+            self.at_limit.set_result(None)
+        return waits
+
+    def _spent(self, one: StudyRun, tokens: float, cost: float, unpriced: str | None) -> None:
+        """Count what an answer of a run has cost."""
+        self.budget.add(one, tokens, cost, unpriced)
 
     def _set(self, one: StudyRun, status: Status) -> None:
         if status != one.status:
@@ -258,9 +303,11 @@ class Driving(ABC):
 class DrivingHere(Driving):
     """Drives the runs of a study in this process."""
 
-    def __init__(self, runs: Sequence[StudyRun], at_once: int, make: Callable[[StudyRun], Run]) -> None:
+    def __init__(
+        self, runs: Sequence[StudyRun], at_once: int, make: Callable[[StudyRun], Run], budget: Budget | None = None
+    ) -> None:
         """`make` returns the run of a cell: a new one, or one that continues from its journal."""
-        super().__init__(runs, at_once)
+        super().__init__(runs, at_once, budget)
         self._make = make
         self._active: dict[StudyRun, Followed] = {}
         self._waits = 0
@@ -272,15 +319,29 @@ class DrivingHere(Driving):
             while self._may_begin():
                 self._begin(self._queue.popleft())
                 await asyncio.sleep(0)  # a model that answers at once must not keep other tasks from running
-            if not self._active:
+            if not self._waits_for_limit() and not self._active:
                 return
             await self._news.wait()
 
     def cancel(self, reason: str) -> None:
         """Start no further runs, and cancel those that are active."""
         self._cancelled = reason
+        self.at_limit = concurrent.futures.Future()
         for followed in list(self._active.values()):
             followed.run.cancel(reason)
+        call_in(hosting.host.loop, self._news.set)
+
+    def lift(self) -> None:
+        """Continue, because the limit of the study is higher. Called on the host thread."""
+        self.at_limit = concurrent.futures.Future()
+        for one, followed in list(self._active.items()):
+            followed.run.look_again()
+            self._look(one)
+        self._news.set()
+
+    @property
+    def _under_way(self) -> Iterable[StudyRun]:
+        return self._active
 
     def wait_begins(self) -> None:
         """Note that a caller waits for the study, and so for each of its runs."""
@@ -329,7 +390,9 @@ class DrivingHere(Driving):
             self._set(one, "failed")
             return
         one.id, one.stop_reason, one.error = run.id, None, None
-        followed = self._active[one] = Followed(run, partial(self._look, one))
+        followed = self._active[one] = Followed(
+            run, partial(self._look, one), partial(self._spent, one), lambda: self.budget.reached is not None
+        )
         if self._waits:
             followed.waited_for(True)
         self._set(one, "running")
@@ -352,6 +415,7 @@ class DrivingHere(Driving):
         one.is_paused = False
         followed.close()
         one.end(followed.run)
+        self.budget.end(one)
         self._set(one, status_of(one.stop_reason))
 
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakMethod, ref
 
@@ -76,6 +76,13 @@ class DrivingElsewhere(Driving):
     def resume(self, runs: Sequence[StudyRun]) -> int:
         """Return 0: only the process that drives a run can resume it."""
         return 0
+
+    def lift(self) -> None:
+        """Do nothing: only the process that drives the study can lift its limit."""
+
+    @property
+    def _under_way(self) -> Iterable[StudyRun]:
+        return ()
 
     def follow(self, changed: WeakMethod[Callable[[], object]]) -> None:
         """Call `changed` when the runs in the store have changed, from a thread."""

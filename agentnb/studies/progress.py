@@ -1,7 +1,8 @@
 """The progress of a study: one line with a bar, in a notebook or in a terminal, as of tqdm.
 
 In a notebook it is an output of the cell that starts the study. The output is updated while the study runs, and a saved
-notebook keeps its last text. In a terminal the line is rewritten. A script whose output is not a terminal gets no line.
+notebook keeps its last text. In a terminal the line is rewritten. A log file gets a line for each tenth of the runs and
+for each minute.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ PERIOD = 0.1
 """The seconds between a change and the update of the line, which shows all changes until then."""
 WIDTH = 30
 """The number of characters of the bar in a terminal."""
+
+LOG_SECONDS = 60.0
+"""The seconds after which a log file gets a line if the counts have changed."""
+LOG_REST = 1.0
+"""The shortest time between two lines of a log file."""
 
 _WORDS = {"running": "running", "waiting": "waiting for you", "failed": "failed", "cancelled": "cancelled"}
 
@@ -44,16 +50,19 @@ class ProgressLine:
         self._lock = threading.Lock()
         self._handle: Any = display or _notebook_display()
         self._is_terminal = self._handle is None and _is_terminal()
+        self._logged_at, self._logged_part = self._began, 10 * ended // max(total, 1)
 
-    def update(self, counts: Mapping[str, int], *, last: bool = False) -> None:
-        """Show these counts. last: end the line."""
-        if self._handle is not None or self._is_terminal:
-            with self._lock, suppress(Exception):  # a front end that is gone must not stop the study
-                self._draw(counts, last=last)
+    def update(self, counts: Mapping[str, int], *, note: str = "", last: bool = False) -> None:
+        """Show these counts. note: what follows them. last: end the line."""
+        with self._lock, suppress(Exception):  # a front end that is gone must not stop the study
+            self._draw(counts, note, last=last)
 
-    def _draw(self, counts: Mapping[str, int], *, last: bool) -> None:
+    def _draw(self, counts: Mapping[str, int], note: str, *, last: bool) -> None:
         ended = counts["done"] + counts["failed"]
-        text = f"{summary(counts, self._total)} · {self._times(ended, last=last)}"
+        text = f"{summary(counts, self._total)} · {self._times(ended, last=last)}{f' · {note}' if note else ''}"
+        if self._handle is None and not self._is_terminal:
+            self._log(text, 10 * ended // max(self._total, 1), last=last)
+            return
         if self._handle is not None:
             bar = f'<progress value="{ended}" max="{self._total}" aria-label="progress of the study"></progress>'
             html = f'<div style="margin: 4px 0">{escape(printable(self._name))} {bar} {escape(text)}</div>'
@@ -65,6 +74,15 @@ class ProgressLine:
         self._width = len(line)
         sys.stderr.write(f"\r{line}{padding}" + "\n" * last)
         sys.stderr.flush()
+
+    def _log(self, text: str, part: int, *, last: bool) -> None:
+        """Write a line if a tenth of the runs has ended since the one before, or a minute has passed."""
+        now = time.monotonic()
+        since = now - self._logged_at
+        if last or since >= LOG_SECONDS or (part > self._logged_part and since >= LOG_REST):
+            self._logged_at, self._logged_part = now, part
+            sys.stderr.write(f"{printable(self._name)}: {text}\n")
+            sys.stderr.flush()
 
     def _times(self, ended: int, *, last: bool) -> str:
         """Return the time since the start and, while runs are left, the estimated rest, as tqdm writes them."""

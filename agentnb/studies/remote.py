@@ -18,7 +18,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ from agentnb.run import host as hosting
 from agentnb.run.host import call_in
 from agentnb.store import Store
 from agentnb.store.questions import error_from_json, pending_from_json
+from agentnb.studies.budget import Budget
 from agentnb.studies.channel import LOST, Connection, Listener, Ticket
 from agentnb.studies.driving import Driving, StudyRun, has_ended, status_of
 from agentnb.studies.executors import Executor
@@ -86,9 +87,17 @@ class _Decision:
 class DrivingInWorkers(Driving):
     """Drives the runs of a study in the workers of an executor."""
 
-    def __init__(self, runs: Sequence[StudyRun], at_once: int, executor: Executor, plan: bytes, store: Store) -> None:
+    def __init__(
+        self,
+        runs: Sequence[StudyRun],
+        at_once: int,
+        executor: Executor,
+        plan: bytes,
+        store: Store,
+        budget: Budget | None = None,
+    ) -> None:
         """`plan` is the pickled `agentnb.studies.shipping.Plan`."""
-        super().__init__(runs, at_once)
+        super().__init__(runs, at_once, budget)
         self._executor = executor
         self._plan = plan
         self._store = store
@@ -109,6 +118,7 @@ class DrivingInWorkers(Driving):
         self._last_worker = time.monotonic()
         self._is_abandoned = False
         self._waits = 0
+        self._holds = False
         self._presence: dict[str, Any] = {}
         self._decisions: dict[int, _Decision] = {}
         """The decisions that were sent and have not been confirmed, by their numbers."""
@@ -146,7 +156,8 @@ class DrivingInWorkers(Driving):
             self._news.clear()
             while self._workers and self._may_begin():
                 self._assign(self._queue.popleft())
-            if not self._active and (not self._queue or self._cancelled is not None):
+            self._tell_hold()
+            if not self._waits_for_limit() and not self._active and (not self._queue or self._cancelled is not None):
                 return
             if self._is_to_look or time.monotonic() >= self._looks_at:
                 self._is_to_look, self._looks_at = False, time.monotonic() + PERIOD
@@ -159,6 +170,7 @@ class DrivingInWorkers(Driving):
     def cancel(self, reason: str) -> None:
         """Start no further runs, and cancel those that are active."""
         self._cancelled = reason
+        self.at_limit = concurrent.futures.Future()
 
         def tell() -> None:
             for worker in self._workers.values():
@@ -166,6 +178,23 @@ class DrivingInWorkers(Driving):
             self._news.set()
 
         call_in(hosting.host.loop, tell)
+
+    def lift(self) -> None:
+        """Continue, because the limit of the study is higher. Called on the host thread."""
+        self.at_limit = concurrent.futures.Future()
+        self._tell_hold()
+        self._news.set()
+
+    @property
+    def _under_way(self) -> Iterable[StudyRun]:
+        return self._active
+
+    def _tell_hold(self) -> None:
+        """Tell the workers whether they may start requests to models, if that has changed."""
+        if self._holds != (holds := self.budget.reached is not None):
+            self._holds = holds
+            for worker in self._workers.values():
+                worker.connection.send({"type": "hold", "holds": holds})
 
     def wait_begins(self) -> None:
         """Note that a caller waits for the study, and so for each of its runs."""
@@ -273,6 +302,7 @@ class DrivingInWorkers(Driving):
         worker = _Worker(place, connection)
         connection.send_bytes(self._plan)
         connection.send(self._presence_now())
+        connection.send({"type": "hold", "holds": self._holds})
         self._workers[place] = worker
         self._news.set()
         try:
@@ -308,6 +338,9 @@ class DrivingInWorkers(Driving):
                 one.id = message["id"]
                 if self._cancelled is not None:  # meanwhile
                     worker.connection.send({"type": "cancel", "reason": self._cancelled})
+            case "spent":
+                self._spent(one, message["tokens"], message["cost"], message["unpriced"])
+                self._tell_hold()
             case "status":
                 active.pending = [pending_from_json(item) for item in message["pending"]]
                 one.is_paused = message["paused"]
@@ -323,6 +356,8 @@ class DrivingInWorkers(Driving):
         if (active := self._active.pop(one, None)) is not None:
             active.worker.runs.discard(one)
             one.is_paused = False
+            if status not in ("interrupted", "not started"):
+                self.budget.end(one)
             self._set(one, status)
 
     async def _lost(self, worker: _Worker) -> None:

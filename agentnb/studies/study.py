@@ -17,12 +17,13 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from html import escape
 from typing import Any, Literal, Self, cast
 from weakref import WeakSet
 
-from agentnb.core.errors import AlreadyDecided, UsageError, printable
+from agentnb.core.errors import AlreadyDecided, LimitReached, UsageError, printable
 from agentnb.core.events import Remember, RunEnd, RunStart
 from agentnb.core.json import same_json
 from agentnb.core.loop import Design
@@ -31,8 +32,10 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import to_decide_at_once
 from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
+from agentnb.run.host import call_in
 from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
 from agentnb.store import RunInfo, Store
+from agentnb.studies.budget import Budget, recorded_amounts, split_limits
 from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
 from agentnb.studies.elsewhere import DrivingElsewhere
 from agentnb.studies.executors import Executor, check_store, check_workers, executor_of
@@ -50,6 +53,8 @@ logger = logging.getLogger("agentnb")
 
 _running: WeakSet[Study] = WeakSet()
 """The studies of this process that are being driven."""
+_kept: set[Study] = set()
+"""The same studies: one that waits at its limit is not lost, although nothing else may refer to it."""
 
 
 def study(
@@ -107,6 +112,9 @@ def study(
     seed: the seed from which the seed of each run is computed. Equal studies have runs with equal seeds.
 
     approve, limits, on_limit, options: as for `start`, for each run; the options of an arm are added to `options`.
+    Two names in `limits` are of the whole study: `total_cost` (US dollars) and `total_tokens`, of all its runs
+    together, also of those that the store has already. When one is reached, requests under way end, and no other
+    begins: `study.resume(total_cost=10)` allows 10 dollars more. Until then, awaiting the study raises LimitReached.
     tags, data: those of all runs, in addition to those of the study. add: add to a study of this name even if it has
     other arms, inputs or options. progress: show a progress line.
 
@@ -122,6 +130,7 @@ def study(
     something cannot be sent, and if a worker has another version of Python or agentnb, does not see the store, or
     cannot make the loops.
     """
+    total, limits = split_limits(limits)
     for_start = {"approve": approve, "limits": limits, "on_limit": on_limit, "options": options}
     check_options(**for_start)
     grid = Grid(name, make_loop, inputs, repeats, arms, seed, for_start)
@@ -143,6 +152,7 @@ def study(
         add=add,
         progress=progress,
         executor=workers,
+        limits=total,
     )
 
 
@@ -166,8 +176,10 @@ class Study:
         add: bool,
         progress: bool,
         executor: Executor | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> None:
         self.name = grid.name
+        self._budget = Budget(limits or {})
         self.store = store
         self._grid = grid
         self._recipe = Recipe(grid, tags, data)
@@ -244,7 +256,7 @@ class Study:
         future = self._future or self._begin()
         self._driving.wait_begins()
         try:
-            environment.current.wait(future, timeout)
+            environment.current.wait(self._end_or_limit(future), timeout)
         except TimeoutError:
             raise TimeoutError(f"The study {self.name!r} has not ended after {timeout:g} s: {self._summary}.") from None
         except KeyboardInterrupt as stop:
@@ -253,8 +265,27 @@ class Study:
             raise
         finally:
             self._driving.wait_ends()
+        self._check_limit(future)
         future.result()
         return self
+
+    def _end_or_limit(self, future: concurrent.futures.Future[None]) -> concurrent.futures.Future[None]:
+        """Return a future that is done when the study has ended, or waits at its limit."""
+        either: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def done(_: object) -> None:
+            with suppress(concurrent.futures.InvalidStateError):
+                either.set_result(None)
+
+        for one in (future, self._driving.at_limit):
+            one.add_done_callback(done)
+        return either
+
+    def _check_limit(self, future: concurrent.futures.Future[None]) -> None:
+        """Raise LimitReached if the study has not ended, and waits at its limit."""
+        why = self._budget.reached
+        if not future.done() and why is not None:
+            raise LimitReached(f"{why} {self._summary}. study.resume(total_cost=...) or (total_tokens=...) continues.")
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Wait until all runs have ended, and return the study. It is started if it was not."""
@@ -264,7 +295,7 @@ class Study:
         future = self._future or self._begin()
         self._driving.wait_begins()
         try:
-            await environment.current.wait_async(future)
+            await environment.current.wait_async(self._end_or_limit(future))
         except asyncio.CancelledError as stop:
             if environment.current.hosted or not self._was_started:  # Stop in the cell, or no one else waits for it
                 self.cancel("interrupted")
@@ -272,6 +303,7 @@ class Study:
             raise
         finally:
             self._driving.wait_ends()
+        self._check_limit(future)
         future.result()
         return self
 
@@ -298,6 +330,8 @@ class Study:
                 )
         if isinstance(self._driving, DrivingElsewhere):
             self._driving.end()
+        if self.store is not None and self._budget.limits:
+            self._count_recorded_runs(self.store)
         driving = self._driving = self._new_driving(self._driving.at_once)
         if self._shows_progress and (left := sum(not run.is_over for run in self.runs)):
             line = ProgressLine(self.name, len(self.runs), len(self.runs) - left)
@@ -316,7 +350,7 @@ class Study:
             nonlocal timer
             timer = None
             assert line is not None
-            line.update(driving.counts)
+            line.update(driving.counts, note=self._money())
 
         def changed() -> None:
             nonlocal timer
@@ -329,19 +363,31 @@ class Study:
 
         driving.changed = changed
         self._tell_watchers()
+        _kept.add(self)
         try:
             await driving.drive()
         finally:
             _running.discard(self)
+            _kept.discard(self)
             if timer is not None:
                 timer.cancel()
             if line is not None:
-                line.update(driving.counts, last=True)
+                line.update(driving.counts, note=self._money(), last=True)
+
+    def _money(self) -> str:
+        """Return what the study has cost so far, what it is expected to cost, and whether it waits at its limit."""
+        budget, parts = self._budget, []
+        if cost := budget.spent["total_cost"]:
+            expected = budget.expected({one: arm_text(one.cell.arm) for one in self.runs})
+            parts.append(f"${cost:.4g}" + (f" of about ${expected:.4g}" if expected is not None else ""))
+        if (why := budget.reached) is not None:
+            parts.append(why)
+        return " · ".join(parts)
 
     def _new_driving(self, at_once: int) -> Driving:
         if self._executor is None or self.store is None:
-            return DrivingHere(self.runs, at_once, self._make)
-        return DrivingInWorkers(self.runs, at_once, self._executor, self._plan(self.store), self.store)
+            return DrivingHere(self.runs, at_once, self._make, self._budget)
+        return DrivingInWorkers(self.runs, at_once, self._executor, self._plan(self.store), self.store, self._budget)
 
     def _plan(self, store: Store) -> bytes:
         """Return what the workers receive, as bytes. Raises UsageError if something in it cannot be pickled."""
@@ -373,6 +419,19 @@ class Study:
                 end = store.events(info.id, info.events - 1)[-1]
                 if isinstance(end, RunEnd) and end.error is not None:
                     one.error = f"{end.error.type}: {end.error.message}"
+
+    def _count_recorded_runs(self, store: Store) -> None:
+        """Count what the runs of this study in the store have spent, also those that were replaced by others."""
+        by_id = {one.id: one for one in self.runs}
+        counted = Budget(self._budget.limits)
+        for info, start in store.starts(TAG.format(self.name)):
+            if start.data.get("study") == self.name and not start.ancestors:
+                for amounts in recorded_amounts(store.events(info.id)):
+                    counted.add(by_id.get(info.id, info.id), *amounts)
+        for one in self.runs:
+            if one.is_over:
+                counted.end(one)
+        self._budget = counted
 
     def _check_same_study(self, info: RunInfo, start: RunStart, *, add: bool) -> None:
         data, grid = start.data, self._grid
@@ -474,11 +533,40 @@ class Study:
         """Record the result of a call of `pending`, which then does not run. Raises as `run.answer` does."""
         self._decide(item, "answer", {"result": result, "reviewer": reviewer})
 
-    def resume(self, runs: StudyRun | Iterable[StudyRun] | None = None) -> int:
+    @property
+    def spent(self) -> dict[str, float]:
+        """What the runs have spent together: `total_cost` in US dollars, as far as prices are known, `total_tokens`.
+
+        If the study has no such limit, only what this process has spent.
+        """
+        return dict(self._budget.spent)
+
+    def resume(
+        self,
+        runs: StudyRun | Iterable[StudyRun] | None = None,
+        *,
+        total_cost: float | None = None,
+        total_tokens: float | None = None,
+    ) -> int:
         """Let paused runs continue, and return how many: with `on_limit="ask"`, with the same amount once more.
 
         runs: a run of the study, or several; None for all. Those that are not paused (`is_paused`) are left alone.
+        total_cost, total_tokens: let the study spend so much more, after its limit in `limits=` has been reached.
+
+            study.resume(total_cost=10)  # ten dollars more, for all runs together
+
+        Raises UsageError if the limit of the study is reached and no amount is given, or if it has no such limit.
         """
+        more = {"total_cost": total_cost, "total_tokens": total_tokens}
+        if given := {name: amount for name, amount in more.items() if amount is not None}:
+            held = sum(one.is_paused for one in self.runs)
+            self._budget.lift(given)
+            if self._budget.reached is None:
+                call_in(hosting.host.loop, self._driving.lift)
+            return held if runs is None else self.resume(runs)
+        if (why := self._budget.reached) is not None:
+            name = next((name for name in self._budget.limits if name in why), "total_cost")
+            raise UsageError(f"{why} Say how much more: study.resume({name}=...).")
         listed: list[Any] = self.runs if runs is None else [runs] if isinstance(runs, StudyRun) else list(runs)
         if others := [one for one in listed if not isinstance(one, StudyRun) or one not in self.runs]:
             raise UsageError(f"Pass runs of this study, not {shown(others[0])}.")

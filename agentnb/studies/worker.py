@@ -161,6 +161,8 @@ class _Session:
         """The active runs by the numbers of their cells."""
         self._ended = asyncio.Event()
         self._waits = False
+        self._holds = False
+        """True while the limit of the study is reached: no request to a model starts."""
         self._presence = _Presence()
         if not is_in_study:
             headless.headless(plan.policy, after=plan.after)
@@ -178,6 +180,8 @@ class _Session:
                         self._decide(message)
                     case "resume":
                         self._resume(message["cell"])
+                    case "hold":
+                        self._hold(holds=message["holds"])
                     case "presence":
                         self._note_presence(message["waits"], message["absence"])
                     case "cancel":
@@ -212,7 +216,9 @@ class _Session:
             self._send_end(number, id, None, f"{type(error).__name__}: {error}")
             return
         self._connection.send({"type": "started", "cell": number, "id": run.id})
-        followed = self._active[number] = Followed(run, partial(self._look, number))
+        followed = self._active[number] = Followed(
+            run, partial(self._look, number), partial(self._send_spent, number), lambda: self._holds
+        )
         if self._waits:
             followed.waited_for(True)
         run.play()
@@ -233,6 +239,17 @@ class _Session:
         followed.close()
         self._send_end(number, run.id, run.stop_reason, error_of(run))
         self._ended.set()
+
+    def _send_spent(self, number: int, tokens: float, cost: float, unpriced: str | None) -> None:
+        spent = {"tokens": tokens, "cost": cost, "unpriced": unpriced}
+        self._connection.send({"type": "spent", "cell": number, **spent})
+
+    def _hold(self, *, holds: bool) -> None:
+        """Start no more requests to models, or start again what was held."""
+        self._holds = holds
+        for number, followed in list(self._active.items()):
+            followed.run.look_again()
+            self._look(number)
 
     def _send_end(self, number: int, id: str | None, stop_reason: str | None, error: str | None) -> None:
         self._connection.send({"type": "end", "cell": number, "id": id, "stop_reason": stop_reason, "error": error})

@@ -93,6 +93,10 @@ class Gate:
         self.permit: Permit | None = None
         self.owner: Owner | None = None
         """The owner of the run, or None if no one drives it."""
+        self.hold: Callable[[], bool] = bool
+        """A function that returns True while no model request may start: of a study whose limit is reached."""
+        self.is_held = False
+        """True if a model request has not started for this reason."""
         self.suspends_at_questions = False
         """True if the run ends in this process (suspended) when it waits only for a person."""
         self._turn_ends: set[int] = set()
@@ -123,6 +127,11 @@ class Gate:
         if state.paused or self.owner in (None, "step"):  # a step without a permit has ended
             return False
         return self.pausing is None or (finishing and not self.at_once)
+
+    def holds_requests(self) -> bool:
+        """Return True if no model request may start now."""
+        self.is_held = self.hold()
+        return self.is_held
 
     def ask_for_pause(self, reason: str, by: Pauser = "human") -> None:
         """Request a pause: close the gate until the run is paused, or the request is withdrawn.
@@ -323,6 +332,8 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     """
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
+        if name in ("total_cost", "total_tokens"):
+            raise UsageError(f"limits[{name!r}] is a limit of a whole study: pass it to agentnb.study(limits=...).")
         if name not in LIMITS:
             raise UsageError(f"limits= has no limit {name!r}; the limits are {', '.join(sorted(LIMITS))}.")
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
