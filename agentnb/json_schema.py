@@ -416,7 +416,7 @@ def _read_text(text: str, types: set[str]) -> Any:
                 continue
     if types & _CONTAINERS.keys() and text.lstrip()[:1] in ("[", "{"):
         try:
-            value = json.loads(text)
+            value = json.loads(text, strict=False)  # a model may write line ends as they are
         except (ValueError, RecursionError):
             return text
         if any(isinstance(value, kind) for name, kind in _CONTAINERS.items() if name in types):

@@ -133,7 +133,8 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
                 break
             if isinstance(parsed, str) and parsed.rstrip().endswith('}""'):  # some servers append an empty JSON text
                 parsed = parsed.rstrip().removesuffix('""')
-            parsed = json.loads(parsed) if parsed.strip() else None
+            # Small models write line ends and tabs into texts as they are.
+            parsed = json.loads(parsed, strict=False) if parsed.strip() else None
         if parsed is None:
             return {}, None
         if not isinstance(parsed, Mapping):

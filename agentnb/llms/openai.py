@@ -34,7 +34,7 @@ from agentnb.llms.conversion import (
     strict_schema,
 )
 from agentnb.llms.keys import is_at, is_bedrock, is_gemini, key_for, usual_variable
-from agentnb.llms.openai_reader import ChatCompletionReader
+from agentnb.llms.openai_reader import THINK, ChatCompletionReader
 from agentnb.llms.reader import Reader, strict_json
 from agentnb.llms.responses import (
     ENCRYPTED,
@@ -298,11 +298,13 @@ class OpenAI(HttpModel):
             del options["thinking"]
             options["extra_body"] = {"google": {"thinking_config": _thinking_config(thinking)}}
         keep_logprobs = bool(options.get("logprobs") or options.get("top_logprobs"))
+        tag = None if self._is_own or self._is_gemini or self._is_bedrock else THINK
         new_reader: Callable[[], Reader] = partial(
             ChatCompletionReader,
             self._transport.server,
             [tool["name"] for tool in tools],
             keep_logprobs=keep_logprobs,
+            tag=tag,
         )
         # Many servers reject an answer with neither content nor calls.
         sent = [
@@ -316,7 +318,7 @@ class OpenAI(HttpModel):
             if tools:
                 schema = union_schema(tools, (schema or {"type": "string"}) if may_answer else None)
                 new_reader = partial(
-                    _SchemaReader, self._transport.server, [tool["name"] for tool in tools], keep_logprobs
+                    _SchemaReader, self._transport.server, [tool["name"] for tool in tools], keep_logprobs, tag
                 )
         else:
             converted = _in_order(self._messages.convert(sent))
@@ -343,8 +345,8 @@ class OpenAI(HttpModel):
 class _SchemaReader:
     """Passes the text that the reader of the stream finds to a `ReplyReader`."""
 
-    def __init__(self, server: str, tools: Sequence[str], keep_logprobs: bool) -> None:
-        self._inner = ChatCompletionReader(server, keep_logprobs=keep_logprobs)
+    def __init__(self, server: str, tools: Sequence[str], keep_logprobs: bool, tag: str | None) -> None:
+        self._inner = ChatCompletionReader(server, keep_logprobs=keep_logprobs, tag=tag)
         self._reply = ReplyReader(tools)
 
     def read(self, event: ServerSentEvent) -> list[Chunk]:

@@ -12,7 +12,8 @@ conversation that has tools. So if tools are offered, the answer ends with a `re
 every answer.
 
 Gemini and Bedrock write a model's reasoning in front of the text, as `<thought>...</thought>` and
-`<reasoning>...</reasoning>`. It becomes reasoning (`TaggedReasoning`).
+`<reasoning>...</reasoning>`, and a server on which no reasoning parser is configured leaves a model's
+`<think>...</think>` there. It becomes reasoning (`TaggedReasoning`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _DELTA_DETAILS = ("annotations", "executed_tools", "images")  # lists in pieces
 USD_PER_TICK = 1e-10
 _IN_TAGS = re.compile(r"openai\.gpt-oss")
 """The names of Bedrock's models whose reasoning may come as `<reasoning>` in the text."""
+THINK = "think"
+"""The name of the tag that models write themselves, and that a server without a reasoning parser passes on."""
 _GEMINI = re.compile(r"(models/|google/)?gemini-")
 """The names of models whose hidden reasoning is only in the total of the usage."""
 
@@ -57,9 +60,12 @@ class ChatCompletionReader:
     server: the server's name, for errors.
     tools: the names of the tools that were offered.
     keep_logprobs: True if the answer's log probabilities were requested.
+    tag: the name of the tag around reasoning in front of the text; None if the server writes none there.
     """
 
-    def __init__(self, server: str, tools: Collection[str] = (), *, keep_logprobs: bool = False) -> None:
+    def __init__(
+        self, server: str, tools: Collection[str] = (), *, keep_logprobs: bool = False, tag: str | None = None
+    ) -> None:
         self._server = server
         self._has_tools = bool(tools)
         self._keep_logprobs = keep_logprobs
@@ -74,7 +80,7 @@ class ChatCompletionReader:
         self._reasoning_field: str | None = None
         self._reasoning_details = ReasoningDetails()
         self._message_extra: object = None
-        self._tagged = TaggedReasoning()
+        self._tagged = TaggedReasoning(tag)
         # The position in the stream.
         self._calls = ToolCallPieces(tools)
         self._choice: object = None  # the index of the choice that is read
@@ -227,6 +233,7 @@ class ChatCompletionReader:
                 self._reasoning_field = name
             if thoughts:
                 chunks += thoughts
+                self._tagged.leave_to_server()
                 break
         self._reasoning_details.read(delta.get("reasoning_details"))
 
@@ -278,8 +285,8 @@ class TaggedReasoning:
     A tag in the middle of the text stays text, because a model may write about tags.
     """
 
-    def __init__(self) -> None:
-        self.tag: str | None = None
+    def __init__(self, tag: str | None = None) -> None:
+        self.tag = tag
         """The name of the tag; None for a server that writes no reasoning into the text."""
         self.has_ended = False
         """True if reasoning came, up to its closing tag."""
@@ -308,12 +315,21 @@ class TaggedReasoning:
                 self._held, text = text, ""
             else:
                 self._has_text = True
+                if self.tag == THINK and self.has_ended:
+                    text = text.lstrip()  # models write empty lines between the tag and the text
                 return [*chunks, {"type": "text_delta", "content": text}]
         return chunks
+
+    def leave_to_server(self) -> None:
+        """Do not look for `<think>`: the server separates the reasoning from the text itself."""
+        if self.tag == THINK and not self._held and not self._is_open:
+            self.tag = None
 
     def finish(self) -> list[Chunk]:
         """Return the chunk of what was kept back."""
         held, self._held = self._held, ""
+        if self.tag == THINK and self.has_ended and not self._is_open:
+            held = held.strip()
         return [{"type": "reasoning_delta" if self._is_open else "text_delta", "content": held}] if held else []
 
 

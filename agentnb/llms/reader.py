@@ -205,7 +205,7 @@ def parse_object(text: str) -> dict[str, Any] | None:
     A string in it may start or end with half of a surrogate pair, which `Reply` joins to the other half.
     """
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, strict=False)  # a model may write line ends as they are
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None

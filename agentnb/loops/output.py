@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelEnd, RunEnd
@@ -25,6 +25,7 @@ from agentnb.core.state import State
 from agentnb.json_schema import argument_faults, check_schema, no_schema_reason, schema_faults
 from agentnb.llms.adapt import takes_schema
 from agentnb.llms.conversion import close_objects, is_strict
+from agentnb.tools.signature import checked_type
 
 _WRAPPED = "value"
 """The only field of the object that is asked for if the type is not an object. Providers accept no other schema."""
@@ -49,7 +50,7 @@ class OutputType:
                 self.schema = dict(output)
                 check_schema(self.schema)
             elif output is not None:
-                self._adapter = TypeAdapter(output)
+                self._adapter = output if isinstance(output, TypeAdapter) else TypeAdapter(checked_type(output))
                 self.schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises several kinds for a type without a schema
             raise UsageError(
@@ -158,14 +159,18 @@ class StructuredOutput(OutputType):
         fenced = _FENCE.search(text)
         for found in (text, fenced[1] if fenced else "", text[text.find("{") : text.rfind("}") + 1]):
             try:
-                value = from_json(found, allow_inf_nan=False)
-                json.dumps(value, allow_nan=False)  # 1e999 is read as infinity, which JSON does not have
-            except ValueError:
+                value = json.loads(found, strict=False)  # a model may write line ends into texts as they are
+                json.dumps(value, allow_nan=False)  # JSON has no NaN, and 1e999 is read as infinity
+            except (ValueError, RecursionError):
                 continue
             break
         else:
+            if self._is_wrapped and (said := self.validate(text.strip()))[1] is None:
+                return said  # a text or a date, without quotation marks
             return None, "Invalid output: the answer is not JSON."
         if self._is_wrapped:
+            if self.schema == {"type": "string"} and not isinstance(value, (str, Mapping)):
+                return text.strip(), None  # a text that happens to be JSON
             if isinstance(value, Mapping) and set(value) == {_WRAPPED}:
                 return self.validate(value[_WRAPPED])
             read, fault = self.validate(value)  # from a model that has ignored the object around it

@@ -18,6 +18,7 @@ from typing import (
     NotRequired,
     Required,
     Union,
+    Unpack,
     cast,
     get_args,
     get_origin,
@@ -75,9 +76,17 @@ class Signature:
         self._parameters: dict[str, inspect.Parameter] = {}
         injected: list[str] = []
         self._takes_more = False
+        self._unpacked: dict[str, Any] = {}
+        """The keywords that `**options: Unpack[Options]` declares, each with its type."""
+        self._more: Any = Any
+        """The type of the other keywords, as in `**weights: float`."""
         for parameter in parameters:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                self._takes_more = True
+                hint = self._hints.get(parameter.name, Any)
+                if get_origin(hint) in (Unpack, typing_extensions.Unpack):  # the second is another before Python 3.12
+                    self._unpacked = _fields_of(get_args(hint)[0])
+                else:
+                    self._takes_more, self._more = True, checked_type(hint)
             elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
                 raise UsageError(
                     f"The tool {name} takes {parameter}, which a model cannot pass by name: wrap it in a function of"
@@ -97,12 +106,15 @@ class Signature:
                     f" default after it: {parameter.name}: Annotated[{getattr(type_, '__name__', type_)}, Field(...)] ="
                     " ..."
                 )
-        if not all(map(self._is_plain, self._parameters.values())):
+        if self._unpacked or not all(map(self._is_plain, self._parameters.values())) or not _is_plain(self._more):
             _ = self.schema  # build everything now, for its errors
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the values for the function. Raises ValidationError, or what a user's validator raises."""
         values: dict[str, Any] = self._adapter.validator.validate_python(arguments)
+        if self._takes_more and self._more is not Any:
+            more = {name: value for name, value in values.items() if name not in self._parameters}
+            values |= self._adapter_of_more.validate_python(more)
         return values
 
     @functools.cached_property
@@ -115,6 +127,11 @@ class Signature:
         """The JSON schema of the parameters that the model gives."""
         try:
             schema = self._adapter.json_schema()
+            if self._takes_more and self._more is not Any:
+                more = self._adapter_of_more.json_schema()
+                schema["additionalProperties"] = more["additionalProperties"]
+                if "$defs" in more:
+                    schema["$defs"] = {**more["$defs"], **schema.get("$defs", {})}
         except Exception as error:
             raise _no_schema(self._name, error) from None
         schema.pop("title", None)
@@ -130,7 +147,7 @@ class Signature:
     @functools.cached_property
     def _adapter(self) -> TypeAdapter[dict[str, Any]]:
         """The validator. It is of a TypedDict, because its keys may have any name and missing keys stay missing."""
-        fields = {name: self._field(parameter) for name, parameter in self._parameters.items()}
+        fields = {name: self._field(parameter) for name, parameter in self._parameters.items()} | self._unpacked
         adapter = self._adapter_of(fields)
 
         # A declared default is valid, whatever the type says: `x: int = None` accepts null.
@@ -150,6 +167,11 @@ class Signature:
             fields |= {name: _accept_default(fields[name], self._parameters[name].default) for name in invalid}
             adapter = self._adapter_of(fields)
         return adapter
+
+    @functools.cached_property
+    def _adapter_of_more(self) -> TypeAdapter[dict[str, Any]]:
+        """The validator of the keywords that are not declared by name."""
+        return TypeAdapter(dict[str, self._more])  # type: ignore[name-defined]  # a type made at run time
 
     def _is_plain(self, parameter: inspect.Parameter) -> bool:
         """Return True if pydantic certainly accepts the parameter, so that it need not be built to find out."""
@@ -255,6 +277,17 @@ def checked_type(hint: Any, known: Mapping[type, Any] | None = None) -> Any:
     if config := getattr(hint, "__pydantic_config__", None):
         converted.__pydantic_config__ = config  # type: ignore[attr-defined]
     return converted
+
+
+def _fields_of(typed_dict: Any) -> dict[str, Any]:
+    """Return the fields of a TypedDict, with NotRequired for those that may be left out."""
+    converted = checked_type(typed_dict)
+    fields = {}
+    for name, hint in get_type_hints(converted, include_extras=True).items():
+        while get_origin(hint) in (Required, NotRequired):
+            (hint,) = get_args(hint)
+        fields[name] = NotRequired[hint] if name in converted.__optional_keys__ else hint
+    return fields
 
 
 def _is_plain(hint: Any) -> bool:

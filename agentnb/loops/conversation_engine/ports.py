@@ -249,7 +249,7 @@ def _read_context(given: Any) -> dict[str, Any]:
 def _context_in(text: str) -> dict[str, Any]:
     """Read the text of a coordinator: JSON with rules, tools or knowledge; any other text is knowledge."""
     try:
-        read = json.loads(text)
+        read = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         read = None
     if isinstance(read, dict) and not read.keys().isdisjoint(_PARTS):

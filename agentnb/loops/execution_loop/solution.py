@@ -13,6 +13,7 @@ is both in the text and among the native tool calls is made once.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -21,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.json import parse_arguments, readable, repair_text
@@ -155,7 +156,7 @@ class OutputCheck(OutputType):
             if fault is None or not isinstance(output, str):
                 return value, fault
             try:
-                parsed = from_json(output)
+                parsed = json.loads(output, strict=False)
             except ValueError:
                 return value, fault
             return self.validate(parsed)

@@ -1,0 +1,14 @@
+"""JSON text of small models: raw line ends and tabs inside a text are read as they are meant."""
+
+import pytest
+
+from agentnb.core.json import parse_arguments
+
+
+@pytest.mark.parametrize("raw", ["a\nb", "a\tb", "a\r\nb", "a\x0cb"])
+def test_arguments_may_have_raw_control_characters_inside_a_text(raw: str) -> None:
+    assert parse_arguments(f'{{"body": "{raw}"}}') == ({"body": raw}, None)
+
+
+def test_a_malformed_text_is_kept() -> None:
+    assert parse_arguments('{"body": "a') == ({}, '{"body": "a')
