@@ -166,8 +166,10 @@ COLUMNS: dict[str, dict[str, str]] = {
         "output": "the output, a JSON value",
         "error": "the type and the message of the error that the run failed with",
         "turns": "the number of requests to models, without repeated attempts",
-        "calls": "the number of calls that were started",
-        "retries": "the number of those that repeat an earlier call: the same tool with the same arguments",
+        "calls": "the number of calls that were started, without repeated attempts",
+        "retries": "the number of those in which the model repeats an earlier call: the same tool and arguments",
+        "repeated": "the number of attempts that agentnb repeated: of calls of unknown outcome after a crash, of calls"
+        " that had ended a run, and of requests after a failure or a crash",
         "call_errors": "the number of results that the model received as errors",
         "model_errors": "the number of failures of the model",
         "input_tokens": "the tokens that the models read; NaN if none were reported",
@@ -179,8 +181,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "cache_saved": "the estimated cost that these caches have saved, less what writing to them has cost",
         "time": "the time of the first event, UTC",
         "began": "the same as time",
-        "seconds": "from the first to the last event, s",
-        "waited": "the time in which at least one question waited for a decision, s",
+        "seconds": "the time in which the agent worked, s: without the time in which it was paused or away, or in which"
+        " a person was asked and nothing ran",
+        "waited": "the time in which at least one question waited for a decision, s; something else may have run",
+        "paused": "the time in which it was paused, s",
+        "away": "the time in which nobody drove it, s: it was stopped, its process had exited, or nothing ran for more"
+        " than half a second, as between two steps",
         "decisions": "the number of decisions about calls, also of those that were withdrawn later",
         "by_human": "those by a person with a panel",
         "by_code": "those by code that decides for a person",

@@ -7,13 +7,14 @@ take seconds. Events of nested loops count for their run. Events that are counte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agentnb.analysis.places import Place
 from agentnb.analysis.rows import Paid, arguments_text, cost_of, json_text, model_of, saved_by
-from agentnb.analysis.sources import NEVER, Source, counted_once, sources
+from agentnb.analysis.sources import NEVER, Source, counted_once, not_continued, sources
 from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
@@ -31,6 +32,7 @@ from agentnb.core.events import (
 from agentnb.run.event_data import input_as_json
 from agentnb.store import Store
 from agentnb.studies import Study, StudyRun
+from agentnb.widgets.views.spans import Figures
 
 _NO_POLICY = frozenset({"human", "code", "remembered", "deadline", "headless", "fork"})
 """The authors of decisions (`ApprovalDecision.by`) that have a column of their own. All others are policies."""
@@ -51,6 +53,7 @@ class RunRow:
     turns: int = 0
     calls: int = 0
     retries: int = 0
+    repeated: int = 0
     call_errors: int = 0
     model_errors: int = 0
     input_tokens: float = NEVER
@@ -64,6 +67,8 @@ class RunRow:
     began: float = NEVER
     seconds: float = NEVER
     waited: float = NEVER
+    paused: float = 0.0
+    away: float = 0.0
     decisions: int = 0
     by_human: int = 0
     by_code: int = 0
@@ -101,7 +106,8 @@ def tagged_sources(of: Any) -> tuple[list[TaggedSource], list[StudyRun]]:
     if isinstance(of, Study):
         without = [run for run in of.runs if run.id is None and run.run is None]
         if of.store is not None:
-            stored = {one.source.events[0].run_id: one for one in _stored(of.store, f"study:{of.name}")}
+            ids = {run.id for run in of.runs if run.id is not None}
+            stored = {one.source.events[0].run_id: one for one in _stored(of.store, f"study:{of.name}", ids)}
             return [stored[run.id] for run in of.runs if run.id in stored], without
         found = [Source(run.name, run.run.recording) for run in of.runs if run.run is not None and run.run.recording]
         return [TaggedSource(source) for source in found], without
@@ -110,10 +116,13 @@ def tagged_sources(of: Any) -> tuple[list[TaggedSource], list[StudyRun]]:
     return [TaggedSource(source) for source in sources(of)], []
 
 
-def _stored(store: Store, tag: str | None = None) -> Iterator[TaggedSource]:
+def _stored(store: Store, tag: str | None = None, ids: Collection[str] | None = None) -> Iterator[TaggedSource]:
+    """Return the recordings of a store, only those with these `ids` if they are given."""
     used: dict[str, int] = {}
     found, tags = [], []
-    for recording in store.recordings(tag=tag):
+    for recording in not_continued(store.recordings(tag=tag)):
+        if ids is not None and recording.id not in ids:
+            continue
         name = recording.name or recording.id
         times = used[name] = used.get(name, 0) + 1
         found.append(Source(name if times == 1 else f"{name}#{times}", recording.events))
@@ -128,8 +137,6 @@ def _stored(store: Store, tag: str | None = None) -> Iterator[TaggedSource]:
 class _Counts:
     """What is counted in one pass over the events of a run."""
 
-    turns: int = 0
-    calls: int = 0
     retries: int = 0
     call_errors: int = 0
     model_errors: int = 0
@@ -144,8 +151,8 @@ class _Counts:
     decisions: dict[str, int] = field(default_factory=dict)
     withdrawn: int = 0
     reviewers: dict[str, None] = field(default_factory=dict)
-    questions: list[tuple[float, float]] = field(default_factory=list)
-    """The times of each question and of its decision."""
+    are_waits_known: bool = True
+    """False if the time of a question or of its decision is not known."""
     failure: ErrorInfo | None = None
     """The failure of the newest request, until the model is asked again."""
 
@@ -173,7 +180,8 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
     start, last = events[0], events[-1]
     assert isinstance(start, RunStart)
     end = last if isinstance(last, RunEnd) and last.terminal else None
-    counts = _counts(events, source.elsewhere, last.time)
+    counts = _counts(events, source.elsewhere)
+    figures, before = _figures(events, source.elsewhere)
     error = end.error if end is not None else counts.failure
     by = counts.decisions
     began = next((event.time for event in events if not event.untimed), NEVER)
@@ -186,9 +194,10 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
         stop_reason=end.reason if end is not None else None,
         output=end.output if end is not None else None,
         error=f"{error.type}: {error.message}" if error is not None else None,
-        turns=counts.turns,
-        calls=counts.calls,
+        turns=figures.turns - before.turns,
+        calls=figures.calls - before.calls,
         retries=counts.retries,
+        repeated=figures.repeated - before.repeated,
         call_errors=counts.call_errors,
         model_errors=counts.model_errors,
         input_tokens=counts.usage.get("input_tokens", NEVER),
@@ -200,8 +209,10 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
         cache_saved=counts.cache_saved,
         time=began,
         began=began,
-        seconds=_lasted(events),
-        waited=_covered(counts.questions),
+        seconds=max(0.0, _lasted(events) - figures.rest - before.seconds),
+        waited=figures.waited - before.waited if counts.are_waits_known else NEVER,
+        paused=figures.paused - before.paused,
+        away=figures.idle - before.idle,
         decisions=sum(by.values()),
         by_human=by.get("human", 0),
         by_code=by.get("code", 0),
@@ -247,12 +258,21 @@ def _outcome(end: RunEnd | None, failure: ErrorInfo | None) -> str:
     return {"error": "failed", "cancelled": "cancelled"}.get(end.reason, "done")
 
 
-def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) -> _Counts:
-    """Count the events that are not counted elsewhere. `until` is the time at which open questions still wait."""
+def _figures(events: Iterable[Event], elsewhere: frozenset[int]) -> tuple[Figures, Figures]:
+    """Return the figures of a run, and the part of them that is counted elsewhere: of inherited events."""
+    figures, before = Figures(), Figures()
+    for event in events:
+        figures.take(event)
+        if event.seq in elsewhere:
+            before = copy(figures)
+    return figures, before
+
+
+def _counts(events: Iterable[Event], elsewhere: frozenset[int]) -> _Counts:
+    """Count the events that are not counted elsewhere."""
     counts = _Counts()
     called: set[tuple[str, str, str]] = set()
     own: set[tuple[str, str]] = set()
-    asked: dict[tuple[str, str], float] = {}
     requests: dict[str, ModelStart] = {}
     for event in events:
         if event.seq in elsewhere:
@@ -260,7 +280,6 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
         match event:
             case ModelStart():
                 requests[event.path] = event
-                counts.turns += event.attempt == 1
                 counts.failure = None
             case ModelEnd():
                 counts.add_usage(event, requests.get(event.path))
@@ -277,15 +296,14 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
                 counts.add_usage(event, requests.get(event.path))
             case CallStart() if event.own:
                 own.add((event.path, event.call_id))
-            case CallStart():
-                counts.calls += 1
+            case CallStart(attempt=1):
                 made = event.path, event.name, arguments_text(event.arguments)
                 counts.retries += made in called
                 called.add(made)
             case CallEnd():
                 counts.call_errors += event.is_error and (event.path, event.call_id) not in own
             case ApprovalRequest():
-                asked[event.path, event.call_id] = _time(event)
+                counts.are_waits_known = counts.are_waits_known and not event.untimed
             case ApprovalDecision(call_id=""):  # a remembered decision is forgotten
                 pass
             case ApprovalDecision(decision="ask"):
@@ -294,17 +312,10 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
                 counts.decisions[event.by] = counts.decisions.get(event.by, 0) + 1
                 if event.reviewer is not None:
                     counts.reviewers[event.reviewer] = None
-                began = asked.pop((event.path, event.call_id), None)
-                if began is not None:
-                    counts.questions.append((began, _time(event)))
+                counts.are_waits_known = counts.are_waits_known and not event.untimed
             case _:
                 pass
-    counts.questions += [(began, until) for began in asked.values()]
     return counts
-
-
-def _time(event: Event) -> float:
-    return NEVER if event.untimed else event.time
 
 
 def _lasted(events: Sequence[Event]) -> float:
@@ -314,17 +325,3 @@ def _lasted(events: Sequence[Event]) -> float:
     if first is None or last is None or (first is last and len(events) > 1):
         return NEVER
     return last.time - first.time
-
-
-def _covered(intervals: list[tuple[float, float]]) -> float:
-    """Return the seconds that are in at least one interval: two questions at the same time wait once.
-
-    NEVER if the time of a question or of its decision is unknown.
-    """
-    if any(math.isnan(began) or math.isnan(ended) for began, ended in intervals):
-        return NEVER
-    covered, reached = 0.0, -math.inf
-    for began, ended in sorted(intervals):
-        covered += max(0.0, ended - max(began, reached))
-        reached = max(reached, ended)
-    return covered

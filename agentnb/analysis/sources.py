@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -25,6 +25,9 @@ from agentnb.run.validation import expanded
 from agentnb.store import RunInfo, Store, is_address, is_store
 from agentnb.store.recordings import StoredRecording
 from agentnb.studies import Study
+
+_CONTINUED = frozenset({"cancelled", "suspended", "limit", "error"})
+"""The stop reasons after which a run may be continued."""
 
 NEVER = math.nan
 """The time of an event that has not happened."""
@@ -73,12 +76,42 @@ def outlined_sources(of: Any) -> list[Source]:
 def _stored(of: Any, *, outlined: bool = False) -> Iterator[StoredRecording] | None:
     """Return the recordings of a store, or of a study that has one; None for anything else."""
     if isinstance(of, Store):
-        return of.recordings(outlined=outlined)
+        return iter(not_continued(of.recordings(outlined=outlined)))
     if isinstance(of, Study) and of.store is not None:
         ids = {run.id for run in of.runs}
         stored = of.store.recordings(f"study:{of.name}", outlined=outlined)
         return (recording for recording in stored if recording.id in ids)
     return None
+
+
+def not_continued(recordings: Iterable[StoredRecording]) -> list[StoredRecording]:
+    """Return the recordings that no later one continues. A run that continues from one that was stopped repeats its
+    events under another id: it stands for both.
+    """
+    found = list(recordings)
+    beginnings = list(map(_beginning, found))
+    latest = {key: number for number, key in enumerate(beginnings)}
+    return [
+        one
+        for number, (one, key) in enumerate(zip(found, beginnings, strict=True))
+        if key is None or latest[key] == number or _has_completed(one)
+    ]
+
+
+def _beginning(recording: StoredRecording) -> tuple[Any, ...] | None:
+    """Return what a run and those that continue it have in common: its first two own events, with their times."""
+    events: Sequence[Any] = recording.outlines if recording.outlines is not None else recording.events
+    own = [(event.type, event.time) for event in islice((one for one in events if not one.inherited), 2)]
+    if len(own) < 2 or not all(time for _, time in own):
+        return None
+    return (recording.name, events[0].loop, events[0].time, *own)
+
+
+def _has_completed(recording: StoredRecording) -> bool:
+    """Return True if a run has ended in a way that cannot be continued."""
+    events: Sequence[Any] = recording.outlines if recording.outlines is not None else recording.events
+    last = events[-1] if events else None
+    return last is not None and last.type == "run_end" and not last.path and last.reason not in _CONTINUED
 
 
 def _unique(name: str, used: dict[str, int]) -> str:

@@ -1032,7 +1032,7 @@ def test_a_late_decision_is_answered_with_who_decided_first(show: Callable[..., 
     run.reject("c0", "no")
     shown.settle()
     told = shown.page.locator(".agentnb-told")
-    shown.until(lambda: "was rejected by code" in told.inner_text(), "who was first")
+    shown.until(lambda: "code rejected it at" in told.inner_text(), "who was first")
     expect(told).to_contain_text("delete_file")
     assert decisions(run) == [("c0", "reject", "code")]
     approve_all(shown)

@@ -320,7 +320,7 @@ def test_pictures_are_in_the_file_and_do_not_cut_its_texts(tmp_path: Path, offli
 def test_the_file_is_small(tmp_path: Path, offline: Opened) -> None:
     small = scenes.completed()
     assert 30 <= len(small.events) <= 40
-    assert len(page_of(small)) < 110_000
+    assert len(page_of(small)) < 111_000
     run = long_run(2500)
     assert len(run.events) > 10_000
     path = run.export_html(tmp_path / "long.html")

@@ -87,12 +87,12 @@ export class Head {
     return events.length ? Math.max(0, store.now() - store.all[Math.min(...events)].time) : null;
   }
 
-  // How long the run has taken, and for how much of it nothing ran.
+  // How long the agent has worked, and for how long it was paused or nobody drove it.
   time() {
     const { spans, rows } = this.store,
-      took = rows.length ? this.store.until() - rows[0].time : 0,
+      took = rows.length ? spans.worked(this.store.until()) : 0,
       rest = spans.paused + spans.idle,
-      words = rest ? ` (${duration(rest)} ${spans.idle ? "idle" : "paused"})` : "";
+      words = rest ? ` (and ${duration(rest)} ${spans.idle ? "idle" : "paused"})` : "";
     return took > 0 ? duration(took) + words : "";
   }
 

@@ -6,6 +6,9 @@ import { Past } from "./past.js";
 
 const LINKS = new Set(["number", "parent", "turn", "intervals"]); // fields of a change that are no values of the span
 
+/** @type {("alone" | "paused" | "idle")[]} */
+const RESTS = ["alone", "paused", "idle"]; // in these seconds the agent does not work
+
 export class Spans {
   /** @param {Past} past keeps what is changed */
   constructor(past = new Past(false)) {
@@ -15,7 +18,7 @@ export class Spans {
     this.open = /** @type {Set<Span>} */ (new Set());
     this.calls = /** @type {Map<string, Span>} */ (new Map()); // those that are open, by path and id
     this.spent = { model: 0, call: 0, wait: 0 }; // seconds; a wait is one for a decision
-    this.paused = this.idle = 0; // idle: nothing ran, as between two steps
+    this.alone = this.paused = this.idle = 0; // alone: a person was asked, and nothing ran; idle: nobody drove the run, as between two steps
     this.began = this.last = 0;
   }
 
@@ -29,8 +32,7 @@ export class Spans {
     if (!position) past.set(this, "began", row.time);
     if (row.time > this.last) past.set(this, "last", row.time);
     if (row.spent) past.set(this, "spent", row.spent);
-    if (row.paused !== undefined) past.set(this, "paused", row.paused);
-    if (row.idle !== undefined) past.set(this, "idle", row.idle);
+    for (const rest of RESTS) if (row[rest] !== undefined) past.set(this, rest, row[rest]);
     for (const change of row.spans ?? []) {
       const span = this.all[change.number] ?? this.add(change, position);
       for (const key in change) if (!LINKS.has(key)) past.set(span, key, change[/** @type {keyof SpanChange} */ (key)]);
@@ -98,6 +100,15 @@ export class Spans {
     if (isOpen) {
       if (other !== span) past.put(this.calls, key, span);
     } else if (other === span) past.put(this.calls, key, undefined);
+  }
+
+  /**
+   * The seconds in which the agent worked until now.
+   * @param {number} now
+   */
+  worked(now) {
+    const waits = this.all[0] && this.all[0].waits_since !== null;
+    return Math.max(0, (waits ? this.last : now) - this.began - this.alone - this.paused - this.idle);
   }
 
   /**

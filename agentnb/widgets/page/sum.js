@@ -33,7 +33,7 @@ export class Sum {
 
   update() {
     const { spans, rows } = this.store,
-      took = rows.length ? this.store.until() - rows[0].time : 0,
+      took = rows.length ? spans.worked(this.store.until()) : 0,
       parts = SPENT_ON.map(([, , seconds]) => seconds(spans)),
       sum = parts.reduce((all, seconds) => all + seconds, 0.001);
     say(this.total, took > 0 ? duration(took) : "");

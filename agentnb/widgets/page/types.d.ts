@@ -364,6 +364,7 @@ interface EventRow {
   paused?: number;
   /** Other seconds until now in which nothing ran and nobody was asked, if it changed them. */
   idle?: number;
+  alone?: number;
   /** Its mark on the strip (views/strip.py). */
   mark?: MarkKind;
   /** Of the first event of a fork: the number of events that it has inherited. */

@@ -53,7 +53,7 @@ export class Usage {
     const { spent } = spans,
       until = this.store.until();
     const facts = [
-      ["time", until > spans.began ? duration(until - spans.began) : EMPTY],
+      ["in all", until > spans.began ? duration(until - spans.began) : EMPTY],
       ["model", spent.model ? duration(spent.model) : ""],
       ["calls", spent.call ? duration(spent.call) : ""],
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],

@@ -140,8 +140,8 @@ def _head(now: Mapping[str, Any], events: Sequence[Event], drawn: Strip) -> str:
     facts += used(now["usage"])
     if drawn.seconds > 0:
         rest = drawn.paused + drawn.idle
-        words = f" ({duration(rest)} {'idle' if drawn.idle else 'paused'})" if rest else ""
-        facts.append(duration(drawn.seconds) + words)
+        words = f" (and {duration(rest)} {'idle' if drawn.idle else 'paused'})" if rest else ""
+        facts.append(duration(drawn.worked) + words)
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:0 8px">'
         f'<b style="background:{_GROUNDS.get(now["sign"], "#59626e")};color:#fff;border-radius:10px;padding:0 9px">'

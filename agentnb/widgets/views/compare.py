@@ -34,7 +34,9 @@ FIELDS = 8
 
 _WORDS = re.compile(r"-?\d+(?:[.,]\d+)*%?|\w+|\s+|[^\w\s]")
 """What is marked as a whole if it differs: a number, a word, blanks, another character."""
-_MEASURED = frozenset({"turns", "calls", "asked you", "model", "tools", "input tokens", "output tokens", "cost"})
+_MEASURED = frozenset(
+    {"turns", "calls", "asked you", "time", "model", "tools", "input tokens", "output tokens", "cost"}
+)
 """The lines of the sum that are measures of a run, and not what came of it: a difference is not marked."""
 
 
@@ -343,9 +345,10 @@ def _totals(events: Sequence[Event], trace: Trace) -> dict[str, str]:
         made["answer"] = one_line(answer, 200) if isinstance(answer, str) else brief(on_a_line(answer), 200)
     spans: Spans = trace.spans
     asked = sum(event.type == "approval_decision" and event.by == "human" for event in events)  # type: ignore[attr-defined]
-    made["turns"] = str(sum(span.depth <= 1 for span in spans.requests))
-    made["calls"] = str(sum(span.kind == "call" and any(i.kind == "run" for i in span.intervals) for span in spans.all))
+    made["turns"] = str(spans.figures.turns)
+    made["calls"] = str(spans.figures.calls)
     made["asked you"] = str(asked)
+    made["time"] = duration(spans.figures.seconds)
     made["model"] = duration(spans.spent["model"])
     made["tools"] = duration(spans.spent["call"])
     tokens: dict[str, float] = {}

@@ -24,6 +24,7 @@ from agentnb.tools import as_tools, loop_of
 from agentnb.widgets.drawings.diagram import Table, diagram, table_of
 from agentnb.widgets.text import brief
 from agentnb.widgets.views.call_graph import GraphView, LoopGraph, graph_of
+from agentnb.widgets.views.spans import Figures
 
 SHOWN = 12
 """The maximum number of nested loops that are shown; of the others, only the number is shown."""
@@ -92,6 +93,7 @@ class Loops:
 
     graphs: read the call graphs as well. tables: the tables of the nested loops that were seen, each with a number.
     named: the number of the table of each nested loop, by its design and its name as in the summary of its start.
+    figures: the times and the counts of the run.
     """
 
     def __init__(self, design: Any, *, graphs: bool = False) -> None:
@@ -106,6 +108,7 @@ class Loops:
         self.root = LoopView("", self._design, graph=self._graph_of(self._design))
         self._by_path = {"": self.root}
         self._seen = 0
+        self.figures = Figures()
 
     def follow(self, events: Sequence[Event]) -> Loops:
         """Apply the new events. If a replay has moved back, begin again and apply the events up to its position."""
@@ -113,6 +116,7 @@ class Loops:
         if total < self._seen:
             self._reset()  # the tables stay, because the page has drawings of them
         for event in events[self._seen : total]:
+            self.figures.take(event)
             self._take(event)
         self._seen = total
         return self

@@ -1,13 +1,16 @@
 """A run in miniature: its figures, and a strip of marks, followed event by event.
 
 The strip has a mark for each model request, each call, each question to a person and each failure of the model. Its
-clock counts only the seconds in which something worked, so that a night in which a person was waited for has no width.
+clock counts only the seconds in which the agent worked (`Figures`), so that a night in which a person was waited for
+has no width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+from agentnb.widgets.views.spans import Figures
 
 MODEL, CALL, QUESTION, FAILURE, FAILED_CALL = range(5)
 """The kinds of marks."""
@@ -21,23 +24,18 @@ class Miniature:
     """The figures of a run, and the marks of its strip.
 
     marks: each with its kind, its turn (from 0), the working second in which it began, and its seconds; of a question
-    these are the seconds that a person took. waited: the seconds in which at least one question was open.
+    these are the seconds that a person took. figures: the times and the counts of the run.
     """
 
     def __init__(self) -> None:
         self.position = 0
-        self.turns = self.calls = 0
+        self.figures = Figures()
         self.tokens = 0.0
-        self.began = self.last = 0.0
         self.own_began = 0.0  # of a fork: the time of its first event that it did not inherit
-        self.waited = 0.0
         self.marks: list[list[float]] = []
         self.loop = ""
         self.reason: str | None = None
         self.output: Any = None
-        self._idle = 0.0
-        self._gap = 0.0  # the seconds between the events that were inherited and the others
-        self._is_inherited = False
         self._working: dict[tuple[str, str], list[float]] = {}
         self._asked: dict[tuple[str, str], tuple[list[float], float]] = {}
 
@@ -47,9 +45,34 @@ class Miniature:
             self._take(event)
 
     @property
+    def turns(self) -> int:
+        """The number of requests to models."""
+        return self.figures.turns
+
+    @property
+    def calls(self) -> int:
+        """The number of tool calls."""
+        return self.figures.calls
+
+    @property
+    def began(self) -> float:
+        """The time of the first event, in seconds since the epoch; 0.0 without events."""
+        return self.figures.began or 0.0
+
+    @property
+    def last(self) -> float:
+        """The time of the newest event."""
+        return self.figures.last
+
+    @property
     def seconds(self) -> float:
-        """The seconds from the first event to the last one, without those before a fork was made."""
-        return self.last - self.began - self._gap
+        """The seconds in which the agent worked."""
+        return self.figures.seconds
+
+    @property
+    def waited(self) -> float:
+        """The seconds in which at least one question was open."""
+        return self.figures.waited
 
     def strip(self) -> list[float]:
         """Return the marks in one list, four numbers for each."""
@@ -60,20 +83,12 @@ class Miniature:
         ]
 
     def _take(self, event: Any) -> None:
-        # Pass the time since the event before.
-        if not self.position:
-            self.began = self.last = event.time
-        passed = max(0.0, event.time - self.last)
-        self.last = max(self.last, event.time)
-        if self._is_inherited and not event.inherited:
-            self._gap += passed
-        elif self._asked:
-            self.waited += passed
+        if self.figures.goes_on(event):  # what its process had in flight has ended when it exited
+            for key in list(self._working):
+                self._end(key)
+        self.figures.take(event)
         if not event.inherited and not self.own_began:
             self.own_began = event.time
-        self._is_inherited = event.inherited
-        if not self._working or event.type == "run_resumed":
-            self._idle += passed
         self.position += 1
         self.reason = None  # a run that was cancelled goes on from there
 
@@ -81,7 +96,6 @@ class Miniature:
             case "run_start":
                 self._start_loop(event)
             case "model_start":
-                self.turns += event.attempt == 1
                 self._begin(MODEL, (event.path, ""))
             case "model_end":
                 self.tokens += sum(event.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
@@ -91,7 +105,6 @@ class Miniature:
                 self._end((event.path, ""))
                 self._mark(FAILURE, 0.0)
             case "call_start":
-                self.calls += not event.own
                 self._begin(CALL, (event.path, event.call_id))
             case "call_end":
                 mark = self._end((event.path, event.call_id))
@@ -122,7 +135,7 @@ class Miniature:
             self.marks.remove(performed)
 
     def _mark(self, kind: int, seconds: float) -> list[float]:
-        mark = [kind, max(0, self.turns - 1), self.last - self.began - self._idle, seconds]
+        mark = [kind, max(0, self.turns - 1), self.seconds, seconds]
         self.marks.append(mark)
         return mark
 
@@ -132,5 +145,5 @@ class Miniature:
     def _end(self, key: tuple[str, str]) -> list[float] | None:
         mark = self._working.pop(key, None)
         if mark is not None:
-            mark[3] = self.last - self.began - self._idle - mark[2]
+            mark[3] = self.seconds - mark[2]
         return mark

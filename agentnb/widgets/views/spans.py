@@ -1,5 +1,9 @@
 """Spans: when each loop, model request, call and pause of a run waited and ran; for the timeline and the totals.
 
+`Figures` are the times and the counts of a run that belong to the agent: without the time in which a person was waited
+for and nothing ran, in which the run was paused, or in which nobody drove it, and without calls and requests that were
+repeated after a crash. The tables, the panels and the comparisons all take them from here.
+
 Spans are computed here once, for the live page, the static page and the analyses. `Causes` maps an event to its span;
 the type of the event determines how the span changes. The changes are sent to the live page with the row of the event
 (`changes`), so that a page that shows a replay at any position has the spans of that position (`page/spans.js`).
@@ -28,6 +32,8 @@ _STARTS: Mapping[str, Literal["run", "wait"]] = {
     "run_paused": "wait",
 }
 _ENDS = frozenset({"model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"})
+_RESTS = ("alone", "paused", "idle")
+"""The times in which the agent does not work (`Figures`)."""
 IDLE = 0.5
 """Seconds in which nothing runs, after which a run is idle."""
 INTERVALS = 60
@@ -38,7 +44,7 @@ INTERVALS = 60
 class Interval:
     """A time in which a span ran (`run`) or waited for a person (`wait`). `end` is None while it is open.
 
-    A call with an unknown outcome has waited since it started, because it is unknown how long it ran.
+    What ran when a process exited has ended with the event before: it is unknown how long it ran.
     position: the event that started it. since: the time from which the span could have started it. after: the event
     that it had to wait for, if there is one.
     """
@@ -58,9 +64,9 @@ class Span:
     position: its first event. parent: the loop that it belongs to. turn: of a call, the request that made it.
     performed: of a call, True if a nested loop performs it. calls, call_time: of a request, the number of calls
     that it made and the seconds that they ran, added up. inside: of a loop, the spans that belong to it. waited: of a
-    loop, and of the call that it performs, the seconds in which a person was asked or the run was paused, and nothing
-    ran inside. waits_since: the start of the time in which it waits now. at_most: the time of its start is unknown, so
-    it ran for at most as long as it seems (`Event.untimed`).
+    loop, and of the call that it performs, the seconds in which a person was asked, the run was paused or its process
+    was away, and nothing ran inside. waits_since: the start of the time in which it waits now. at_most: the time of its
+    start is unknown, so it ran for at most as long as it seems (`Event.untimed`).
     """
 
     number: int
@@ -101,14 +107,124 @@ class _Inside:
     call: Span | None = None
 
 
+class Figures:
+    """The figures of a run: its times and its counts. Call `take` with each event, in order, or with its outline.
+
+    began, last: the times of the first and of the newest event, in seconds since the epoch. waited: the seconds in
+    which a person was asked. The others add up to the whole time: seconds, in which the agent worked; alone, in which a
+    person was asked and nothing ran; paused; and idle, in which nobody drove the run: between two steps, while it was
+    stopped or its process had exited, before a fork of it was made. Without a sign of that, nothing must have run for
+    longer than `IDLE`.
+
+    turns: the requests to models. calls: the tool calls. repeated: how often one of these was made again, after a
+    failure or because its process had exited; this is not among them.
+    """
+
+    __slots__ = (
+        *("_asked", "_is_inherited", "_is_paused", "_running", "alone", "began", "calls", "idle", "last"),
+        *("paused", "repeated", "turns", "waited"),
+    )
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        self.last = self.waited = self.alone = self.paused = self.idle = 0.0
+        self.turns = self.calls = self.repeated = 0
+        self._running: set[tuple[str, str]] = set()  # what is in flight: path and call, or "" for a request
+        self._asked: set[tuple[str, str]] = set()
+        self._is_paused = self._is_inherited = False
+
+    @property
+    def rest(self) -> float:
+        """The seconds in which the agent did not work."""
+        return self.alone + self.paused + self.idle
+
+    @property
+    def seconds(self) -> float:
+        """The seconds in which the agent worked."""
+        return max(0.0, self.last - (self.began or 0.0) - self.rest)
+
+    def goes_on(self, event: Any) -> bool:
+        """Return True if an event shows that a process has exited: the next one goes on with what it had in flight."""
+        if not self._running:
+            return False
+        match event.type:
+            case "call_start":
+                return (event.path, event.call_id) in self._running
+            case "approval_request":
+                return bool(event.unknown) and (event.path, event.call_id) in self._running
+            case "model_start":
+                is_same = event.attempt > 1 and not getattr(event, "continues", False)
+                return is_same and (event.path, "") in self._running
+            case "run_resumed":
+                chosen = (event.approve, event.limits, event.model_options, event.on_limit)
+                return not self._is_paused and (event.suspended or any(one is not None for one in chosen))
+            case _:
+                return False
+
+    def take(self, event: Any) -> None:
+        """Take the next event."""
+        # Count the time since the event before, by what was in flight in it.
+        if self.began is None:
+            self.began = self.last = event.time
+        passed = max(0.0, event.time - self.last)  # in an older recording a clock may have been set back
+        self.last += passed
+        if (self._is_inherited and not event.inherited) or self.goes_on(event):
+            self.idle += passed
+            if not (self._is_inherited and not event.inherited):
+                self._running.clear()
+        elif passed:
+            if self._asked:
+                self.waited += passed
+                if not self._running:
+                    self.alone += passed
+            elif self._is_paused:
+                self.paused += passed
+            elif not self._running and passed > IDLE:
+                self.idle += passed
+        self._is_inherited = event.inherited
+
+        # Note what is in flight from now on.
+        match event.type:
+            case "model_start":
+                self._running.add((event.path, ""))
+                is_first = event.attempt == 1
+                self.turns += is_first
+                self.repeated += not (is_first or getattr(event, "continues", False))
+            case "model_end" | "model_error":
+                self._running.discard((event.path, ""))
+            case "call_start":
+                self._running.add((event.path, event.call_id))
+                self._asked.discard((event.path, event.call_id))
+                self.calls += event.attempt == 1 and not event.own
+                self.repeated += event.attempt > 1
+            case "call_end":
+                self._running.discard((event.path, event.call_id))
+                self._asked.discard((event.path, event.call_id))
+            case "approval_request":
+                self._asked.add((event.path, event.call_id))
+            case "approval_decision":
+                self._asked.discard((event.path, event.call_id))
+            case "run_start" if event.path:  # what a nested loop does counts, not the call that it performs
+                self._running.discard((event.path.rpartition("/")[0], event.call))
+            case "run_paused":
+                self._is_paused = True
+            case "run_resumed":
+                self._is_paused = False
+            case "run_end":
+                for kept in (self._running, self._asked):
+                    kept.difference_update([one for one in kept if is_within(one[0], event.path)])
+                self._is_paused = self._is_paused and bool(event.path)
+            case _:
+                pass
+
+
 class Spans:
     """The spans of a run. Call `follow` with its events, then read.
 
     all: the spans by number. requests: those that are model requests. spent: seconds spent on models, calls and
     waiting for decisions. Concurrent requests and calls are added up; a call that a loop performs is counted by what
-    that loop does; waiting for a person counts once, however many calls wait at the same time. paused: seconds that the
-    run was paused. idle: other seconds in which nothing ran, for example between two steps, or before a run was
-    restored; shorter times than `IDLE` are not counted. While a person is asked a run is neither paused nor idle.
+    that loop does; waiting for a person counts once, however many calls wait at the same time. figures: the times and
+    counts of the run.
     """
 
     def __init__(self) -> None:
@@ -116,7 +232,7 @@ class Spans:
         self.all: list[Span] = []
         self.requests: list[Span] = []
         self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
-        self.began = self.last = self.paused = self.idle = 0.0
+        self.figures = Figures()
         self._lock = threading.Lock()
         self._changes: list[bytes] = []
         self._changed: dict[int, dict[str, Any]] = {}  # by the current event: the changed fields, by span
@@ -125,8 +241,26 @@ class Spans:
         self._open: dict[int, Span] = {}
         self._inside: dict[int, _Inside] = {}  # by the number of the loop's span, while it is open
         self._pauses = 0
-        self._all = _Inside()  # of the whole run
-        self._waits: list[tuple[float, float]] = []
+
+    @property
+    def began(self) -> float:
+        """The time of the first event, in seconds since the epoch."""
+        return self.figures.began or 0.0
+
+    @property
+    def last(self) -> float:
+        """The time of the newest event."""
+        return self.figures.last
+
+    @property
+    def paused(self) -> float:
+        """The seconds in which the run was paused."""
+        return self.figures.paused
+
+    @property
+    def idle(self) -> float:
+        """The seconds in which nobody drove the run."""
+        return self.figures.idle
 
     def follow(self, events: Sequence[Event], until: int | None = None) -> Spans:
         """Read the events that are new, up to the position `until` if given. Safe to call from any thread."""
@@ -135,17 +269,17 @@ class Spans:
             self.causes.follow(events, until)
             seen = len(self._changes)
             for position, event in enumerate(events[seen:until], seen):
-                self._changed, spent, paused, idle = {}, dict(self.spent), self.paused, self.idle
+                self._changed, spent = {}, dict(self.spent)
+                before = {name: getattr(self.figures, name) for name in _RESTS}
                 self._fold(events, position, event)
                 changed: dict[str, Any] = {}
                 if self._changed:
                     changed["spans"] = [{"number": number, **fields} for number, fields in self._changed.items()]
                 if self.spent != spent:
                     changed["spent"] = self.spent
-                if self.paused != paused:
-                    changed["paused"] = self.paused
-                if self.idle != idle:
-                    changed["idle"] = self.idle
+                for name, seconds in before.items():
+                    if (now := getattr(self.figures, name)) != seconds:
+                        changed[name] = now
                 self._changes.append(as_json(changed) if changed else b"")
         return self
 
@@ -157,7 +291,10 @@ class Spans:
         return {name: number for name, number in marks.items() if number is not None}
 
     def changes(self, position: int) -> bytes:
-        """Return what an event changed, as JSON: `spans`, `spent`, `paused` and `idle`; empty if it changed nothing."""
+        """Return what an event changed, as JSON; empty if it changed nothing.
+
+        The fields are `spans`, `spent`, `alone`, `paused` and `idle`.
+        """
         return self._changes[position]
 
     @property
@@ -171,28 +308,25 @@ class Spans:
 
     def _fold(self, events: Sequence[Event], position: int, event: Any) -> None:
         """Apply one event."""
-        if not position:
-            self.began = self.last = event.time
-        number = self.causes.spans[position]
-        if self._is_again(event, number):
+        number, idle = self.causes.spans[position], self.idle
+        goes_on = self.figures.goes_on(event)
+        if goes_on:
             self._interrupt()
-        now = max(self.last, event.time)  # in an older recording a clock may have been set back
-        self._count_idle(now - self.last, is_retry=event.type == "model_start" and event.attempt > 1)
-        self.last = now
+        self.figures.take(event)
+        self.spent["wait"] = self.figures.waited
+        now = self.last
+        if goes_on:  # the loops did not work while their process was away
+            for one in [one for loop, inside in self._inside.items() for one in (self.all[loop], inside.call)]:
+                if one is not None and one.waits_since is None:
+                    self._set(one, waited=one.waited + self.idle - idle)
         if number < 0:
             return
         span = self.all[number] if number < len(self.all) else self._add(events, position, number)
 
-        # End the open interval and start the next one. If a person is asked how a lost call ended, the call has waited
-        # for the person since it started.
+        # End the open interval and start the next one.
         starts = _STARTS.get(event.type)
         is_running = bool(span.intervals) and span.intervals[-1].end is None
-        if is_running and event.type == "approval_request" and event.unknown:
-            self._count(span, -1)
-            self._set_interval(span, kind="wait")
-            self._count(span, 1)
-            starts = None
-        elif is_running and (starts or event.type in _ENDS):
+        if is_running and (starts or event.type in _ENDS):
             self._stop(span, now)
         if starts:
             self._start(span, starts, now, position)
@@ -229,15 +363,6 @@ class Spans:
             if not is_open:
                 del self._inside[loop.number]
 
-    def _is_again(self, event: Any, number: int) -> bool:
-        """Return whether a call or a request starts again that has not ended: its process has exited."""
-        if event.type == "call_start" and 0 <= number < len(self.all):
-            intervals = self.all[number].intervals
-            return bool(intervals) and intervals[-1].kind == "run" and intervals[-1].end is None
-        if event.type != "model_start" or event.attempt < 2 or event.continues:
-            return False
-        return any(span.kind == "model" and span.path == event.path for span in self._open.values())
-
     def _interrupt(self) -> None:
         """End all that ran when a process exited, with the event before: for how long it ran later is unknown."""
         for span in list(self._open.values()):
@@ -248,15 +373,6 @@ class Spans:
             if span.kind == "model":
                 self._open.pop(span.number)
                 self._set(span, ended=self.last)
-
-    def _count_idle(self, seconds: float, *, is_retry: bool) -> None:
-        """Count the time since the event before, if the run was paused or nothing ran, and nobody was asked in it."""
-        if self._all.waiting:
-            return
-        if self._pauses:
-            self.paused += seconds
-        elif not self._all.running and seconds > IDLE and not is_retry:  # it may wait for a busy provider
-            self.idle += seconds
 
     def _note_wait(self, span: Span, now: float, *, waits: bool) -> None:
         if waits:
@@ -272,7 +388,8 @@ class Spans:
             return
         if span.kind == "loop" or (kind == "run" and span.performed):
             return
-        around, loop = [self._all], span.parent
+        around: list[_Inside] = []
+        loop = span.parent
         while loop is not None:
             if (inside := self._inside.get(loop.number)) is not None:
                 around.append(inside)
@@ -342,23 +459,10 @@ class Spans:
         self._count(span, -1)
         self._set_interval(span, end=now)
         seconds = max(0.0, now - interval.start)
-        if span.kind == "pause":
-            return
-        if interval.kind == "wait":
-            self._count_wait(interval.start, max(now, interval.start))
-        elif span.kind in self.spent and not span.performed:
+        if interval.kind == "run" and span.kind in self.spent and not span.performed:
             self.spent[span.kind] += seconds
             if span.turn is not None:
                 self._set(span.turn, call_time=span.turn.call_time + seconds)
-
-    def _count_wait(self, start: float, end: float) -> None:
-        """Add the time of a wait for a person, without the part that has already been counted."""
-        while self._waits and self._waits[-1][1] >= start:
-            earlier = self._waits.pop()
-            self.spent["wait"] -= earlier[1] - earlier[0]
-            start, end = min(start, earlier[0]), max(end, earlier[1])
-        self._waits.append((start, end))
-        self.spent["wait"] += end - start
 
     def _set(self, span: Span, **fields: Any) -> None:
         """Set fields of a span, and note them as changes by the current event. A span as a value is noted by number."""

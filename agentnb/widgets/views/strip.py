@@ -84,9 +84,9 @@ class Turn:
 class Strip:
     """The strip of a run. `times` and `places` are the points of its axis, between which it is even.
 
-    requests: the turns of all loops. seconds: the whole time. waited: the seconds in which a person was asked about
-    calls. paused, idle: those in which the run was paused, and others in which nothing ran (`Spans`). spent: those of
-    models and of calls.
+    requests: the turns of all loops. seconds: the whole time. worked: that in which the agent worked (`Figures`).
+    waited: the seconds in which a person was asked about calls. paused, idle: those in which the run was paused, and
+    others in which nobody drove it. spent: those of models and of calls.
     """
 
     width: float
@@ -99,6 +99,7 @@ class Strip:
     times: tuple[float, ...]
     places: tuple[float, ...]
     seconds: float
+    worked: float
     waited: float
     paused: float
     idle: float
@@ -161,7 +162,8 @@ def strip(
         tuple(times),
         tuple(places),
         max(0.0, spans.last - spans.began),
-        sum(end - start for start, end in asked),
+        spans.figures.seconds,
+        spans.figures.waited,
         spans.paused,
         spans.idle,
         sum(end - start for span, start, end in work if span.kind == "model"),
