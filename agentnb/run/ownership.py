@@ -117,8 +117,8 @@ class Ownership:
         self._failed_before = journal.state.failure
         """The failure of the model in the recording that this run continues: driving requests the model again."""
         self._playing = False
-        self._stays_at_limits = False
-        """True if only `resume` continues the run after a limit has paused it, also in an earlier process."""
+        self._stays_at_limits = self._stays_paused = False
+        """True if only `resume` continues the run after a limit, or anything, has paused it, in any process."""
         self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
         """The callers and consumers that wait for the run: the function that wakes each, and its task. The task is None
         in a thread without an event loop."""
@@ -388,16 +388,16 @@ class Ownership:
 
     # -- controls --------------------------------------------------------------------------------------------------
 
-    def play(self, *, stays_at_limits: bool = False) -> None:
+    def play(self, *, stays_at_limits: bool = False, stays_paused: bool = False) -> None:
         """Continue in the background, also after a pause or a failure of the model.
 
-        stays_at_limits: do not continue after a limit has paused the run.
+        stays_at_limits: do not continue after a limit has paused the run. stays_paused: nor after any other pause.
         """
         with self.journal.lock:
             if self.state.over:
                 return
-            self._stays_at_limits = stays_at_limits
-            if not self._stays_paused():
+            self._stays_at_limits, self._stays_paused = stays_at_limits, stays_paused
+            if not self._is_to_stay_paused():
                 self._go_on()
             self._playing = True
             self.drive_in_a_task("play")
@@ -443,12 +443,14 @@ class Ownership:
         this process, the run waits for `resume()`.
         """
         with self.journal.lock:
-            if self._stays_paused():
+            if self._is_to_stay_paused():
                 return
             if self.state.paused or (self.state.failure is not None and self.state.failure is self._failed_before):
                 self.journal.append(self.gate.resumed(self.state, self.journal.events))
 
-    def _stays_paused(self) -> bool:
+    def _is_to_stay_paused(self) -> bool:
+        if self._stays_paused:
+            return self.state.paused
         return self._stays_at_limits and pause_at_limit(self.state, self.journal.events) is not None
 
     def cancel(self, reason: str) -> bool:

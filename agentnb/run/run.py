@@ -468,14 +468,15 @@ class Run(Decisions, Recording):
         timeout = min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None
         return wait_for_result(self._driving, timeout)
 
-    def play(self, *, stays_at_limits: bool = False) -> None:
+    def play(self, *, stays_at_limits: bool = False, stays_paused: bool = False) -> None:
         """Continue the run in the background, also after a pause or a failure of the model.
 
         stays_at_limits: True if only `resume()` continues the run after a limit has paused it (`on_limit="ask"`).
+        stays_paused: True if that holds for every pause, also one by a person or at a breakpoint.
 
         Raises UsageError if the event loop that drove the run was closed while it drove.
         """
-        self._driving.play(stays_at_limits=stays_at_limits)
+        self._driving.play(stays_at_limits=stays_at_limits, stays_paused=stays_paused)
 
     def pause(self, reason: str = "paused") -> bool:
         """Pause the run: start no new effects. Returns False if there is nothing to pause.

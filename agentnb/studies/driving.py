@@ -396,7 +396,7 @@ class DrivingHere(Driving):
         if self._waits:
             followed.waited_for(True)
         self._set(one, "running")
-        run.play(stays_at_limits=True)  # to continue a study is not to approve another budget
+        run.play(stays_paused=True)  # to continue a study is not to approve another budget, or to lift a person's pause
         if self._cancelled is not None:  # meanwhile, by another thread
             run.cancel(self._cancelled)
 

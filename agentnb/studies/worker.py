@@ -221,7 +221,7 @@ class _Session:
         )
         if self._waits:
             followed.waited_for(True)
-        run.play()
+        run.play(stays_paused=True)
 
     def _look(self, number: int) -> None:
         """Send the status and the questions of an active run, or its end."""

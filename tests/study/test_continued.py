@@ -73,6 +73,27 @@ async def test_a_run_that_a_limit_has_paused_stays_paused_in_a_study_that_contin
     assert (await again).counts["done"] == 2
 
 
+async def test_a_run_that_a_person_has_paused_stays_paused_in_a_study_that_continues(tmp_path: Path) -> None:
+    """A breakpoint pauses in the name of a person as well."""
+
+    def written() -> agentnb.Study:
+        return agentnb.study(asking, ["go"], store=Store(tmp_path / "runs.db"), progress=False)
+
+    first = written().start()
+    await until(lambda: bool(first.pending))
+    (one,) = first
+    assert one.run is not None
+    one.run.pause("lunch")
+    await until(lambda: one.is_paused)
+    one.run.abandon("the kernel is restarted")
+    again = written().start()
+    await until(lambda: again.runs[0].is_paused)
+    again.approve(again.pending)
+    assert again.runs[0].is_paused
+    assert again.resume() == 1
+    assert (await again).counts["done"] == 1
+
+
 async def test_a_run_that_ended_with_an_error_keeps_its_error(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
 

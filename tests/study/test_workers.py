@@ -117,6 +117,21 @@ async def test_runs_that_pause_at_a_limit_can_be_resumed(pool: Executor, store: 
     assert made.resume() == 0
 
 
+async def test_a_worker_does_not_lift_the_pause_of_a_run_that_it_continues(pool: Executor, store: Store) -> None:
+    options: Any = {"store": store, "approve": True, "limits": {"turns": 1}, "on_limit": "ask"}
+    first = study(asking, 3, **options).start()
+    await until(lambda: sum(one.is_paused for one in first) == 3)
+    for one in first:
+        assert one.run is not None
+        one.run.abandon("the kernel is restarted")
+    await first
+    again = study(asking, 3, executor=pool, **options).start()
+    await until(lambda: sum(one.is_paused for one in again) == 3)
+    assert set(agentnb.analysis.runs(store).turns) == {1}
+    assert again.resume() == 3
+    assert (await again).counts["done"] == 3
+
+
 async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:
     here = os.getpid()
 
