@@ -18,12 +18,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from agentnb.core.errors import UsageError, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, UsageError, VersionMismatch
 from agentnb.core.events import Decision, Event
 from agentnb.core.json import to_json_data
 from agentnb.importers.content import content_of, openai_answer
 from agentnb.importers.conversation import Known, said, sent, usage_of
-from agentnb.importers.source import MOST, ForeignFile, decode
+from agentnb.importers.source import ForeignFile
 from agentnb.importers.writer import Writer, error_of, seconds
 
 name = "Inspect"
@@ -64,8 +64,8 @@ def read(file: ForeignFile) -> Iterator[Event]:
     except zipfile.BadZipFile as error:
         raise file.refused(f"it is a damaged archive: {error}.") from error
     members = {member.filename: member for member in archive.infolist()}
-    if sum(member.file_size for member in members.values()) > MOST:
-        raise file.refused(f"its content has more than {MOST:,} bytes.")
+    if sum(member.file_size for member in members.values()) > file.most:
+        raise file.too_large()
     header = {}
     for title in ("header.json", "_journal/start.json"):
         if title in members and not header:
@@ -98,8 +98,8 @@ def _member(file: ForeignFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo
     """Return the JSON value of a member of the archive; None if it is damaged, which is counted."""
     try:
         data = _zstd(file, member) if member.compress_type == ZSTD else archive.read(member)
-        return decode(data)
-    except UsageError:
+        return file.decoded(data)
+    except (RecordingCorrupt, UsageError):
         raise
     except Exception as error:  # each compression has its own errors
         file.damaged(f"{member.filename}: {error}", "damaged samples")

@@ -27,13 +27,23 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP = b"\x1f\x8b\x08"
 MOST = 2_000_000_000
 """The maximum number of bytes of the content of a compressed file."""
+_MOST_OF_SMALL = 128_000_000
+_TIMES = 50
+"""A small compressed file may become this many bytes, and a larger one so many times its size more."""
+_VALUES_OF_SMALL = 2_000_000
+_VALUES_OF_BYTE = 4
+"""The maximum number of values of one JSON text of a small file, and how many more for each byte of a file. A value
+takes up to 25 times the memory of its text.
+"""
 
 
 class ForeignFile:
     """The content of a file. `lost` counts, by kind, what the format could not carry into events.
 
     path: where the content comes from; used in messages. data: the content; it may be compressed with gzip, or text in
-    UTF-16. in_folder: returns the names and the contents of the files in the same folder whose names match a pattern.
+    UTF-16. What it becomes is limited by its size, because a small file of a stranger could fill the memory; a file
+    that is not compressed is never refused for that. in_folder: returns the names and
+    the contents of the files in the same folder whose names match a pattern.
 
     Raises RecordingCorrupt if the compression is damaged, or its content is too large.
     """
@@ -45,6 +55,9 @@ class ForeignFile:
         in_folder: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: [],
     ) -> None:
         self.path = path
+        self.most = min(MOST, _MOST_OF_SMALL + _TIMES * len(data))
+        """The maximum number of bytes of the content, if it is compressed."""
+        self._most_values = _VALUES_OF_SMALL + _VALUES_OF_BYTE * len(data)
         if data.startswith(_GZIP):
             data = self._unpacked(data)
         if data.startswith(_UTF_16):  # as some shells write the output of a command
@@ -62,12 +75,24 @@ class ForeignFile:
         """Return the content of a file that is compressed with gzip."""
         stream = zlib.decompressobj(31)
         try:
-            unpacked = stream.decompress(data, MOST)
+            unpacked = stream.decompress(data, self.most)
         except zlib.error as error:
             raise self.refused(f"its compression is damaged: {error}.") from error
         if stream.unconsumed_tail:
-            raise self.refused(f"its content has more than {MOST:,} bytes.")
+            raise self.too_large()
         return unpacked
+
+    def too_large(self) -> RecordingCorrupt:
+        """Return the error for a compressed file whose content is too large."""
+        return self.refused(f"its content has more than {self.most:,} bytes. Unpack it first, if you trust it.")
+
+    def decoded(self, text: bytes) -> Any:
+        """Return the value of JSON text of this file. Raises ValueError as `decode`, RecordingCorrupt for too many."""
+        if len(text) > self._most_values and sum(map(text.count, (b",", b"[", b"{"))) > self._most_values:
+            raise self.refused(
+                f"its content has more than {self._most_values:,} JSON values. Unpack it first, if you trust it."
+            )
+        return decode(text)
 
     @property
     def lost(self) -> Counter[str]:
@@ -90,7 +115,7 @@ class ForeignFile:
         if self.data.lstrip()[:1] not in (b"{", b"["):
             return None
         try:
-            return decode(self.data)
+            return self.decoded(self.data)
         except ValueError:
             return None
 
@@ -100,13 +125,13 @@ class ForeignFile:
         head = self.data.lstrip()[:_HEAD].split(b"\n", 5)
         line = next((_data(line) for line in head if line.startswith(b"data:")), b"") if self.is_stream else head[0]
         try:
-            return decode(line)
+            return self.decoded(line)
         except ValueError:
             pass
         if self.document is not None or len(line) < _HEAD // 2:
             return self.document
         try:  # a long first line
-            return decode(self.data.lstrip().split(b"\n", 1)[0])
+            return self.decoded(self.data.lstrip().split(b"\n", 1)[0])
         except ValueError:
             return None
 
@@ -118,7 +143,7 @@ class ForeignFile:
             if not line or line.isspace():
                 continue
             try:
-                value = decode(line)
+                value = self.decoded(line)
             except ValueError as error:
                 self.damaged(f"line {number}: {error}", "damaged lines")
                 continue

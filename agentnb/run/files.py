@@ -13,9 +13,10 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from stat import S_IMODE
 from typing import IO
 
 from agentnb.core.errors import StorageError, UsageError
@@ -102,22 +103,39 @@ def written_atomically(path: Path, what: str) -> Iterator[IO[bytes]]:
     """Open a temporary file for writing, which replaces `path` when the block ends without an error.
 
     Readers see the old or the new file, never a part of it, even if several processes write concurrently. what: the
-    name of the content in error messages. Raises StorageError if the file cannot be written, and UsageError if `path`
-    is a database, because it may be a store. After any error the old file is unchanged.
+    name of the content in error messages. A new file can be read by its owner alone, because recordings hold
+    conversations; an existing one keeps its permissions. Raises StorageError if the file cannot be
+    written, and UsageError if `path` is a database, because it may be a store. After any error the old file is
+    unchanged.
     """
     if _is_database(path):
         raise UsageError(f"{path} is a database, perhaps a store. Choose another file for {what.lower()}.")
     partial = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(3).hex()}.part")
     try:
         try:
-            with partial.open("xb") as file:
+            with open(partial, "xb", opener=_private) as file:
                 yield file
+            with suppress(FileNotFoundError):
+                partial.chmod(S_IMODE(path.stat().st_mode))
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise StorageError(f"{what} cannot be written to {path}: {error.strerror}.") from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that its owner alone can read, unless there is a file or it cannot be created.
+
+    SQLite gives the files that it puts next to it the same permissions.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _is_database(path: Path) -> bool:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, VersionMismatch
-from agentnb.run.files import Identity, connected, disconnected, file_identity, opened_file
+from agentnb.run.files import Identity, connected, create_private, disconnected, file_identity, opened_file
 from agentnb.store import database
 from agentnb.store.database import (
     COLUMNS,
@@ -135,6 +135,8 @@ class SqliteDatabase:
         self._listeners: weakref.WeakSet[SqliteListener] = weakref.WeakSet()
         _check_file(path)
         self._read_only = read_only or (path.exists() and not _can_write(path))
+        if not self._read_only:
+            create_private(path)
         self._files = self._identities()
         self._files_checked_at = -GLANCE_SECONDS
         try:

@@ -2,7 +2,12 @@
 
 The study listens; the worker connects, with the address and the key that it has received with its task. Both prove that
 they know the key before anything else is read (HMAC of random numbers). Messages are JSON, except for the recipe of the
-study, which the worker unpickles. The study never unpickles what a worker sends. Messages are not encrypted.
+study, which the worker unpickles. The study never unpickles what a worker sends.
+
+Every message has a code: an HMAC of its number, its length and its body, with a key of this connection and direction,
+which both sides derive from the key and the random numbers. The length has a code of its own, which is checked before
+the body is read; the body is used only after its code was checked. So whoever is between the two sides can read what is
+sent and can end the connection, and cannot change, add, repeat, reorder, reflect or leave out a message.
 
 The connection shows at once that a process has died: the other side reads the end of the stream. The kernel probes it
 for machines that vanish.
@@ -13,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import secrets
 import socket
 import struct
@@ -23,9 +29,12 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 
+_LOGGER = logging.getLogger(__name__)
 _LENGTH = struct.Struct("!I")
 _NONCE = 32
 _PROOF = 32
+_CODE = 32
+_HEAD = struct.Struct("!QI")
 HANDSHAKE_SECONDS = 10.0
 """The seconds that the other side has to prove that it knows the key."""
 
@@ -55,11 +64,20 @@ class Ticket:
 
 
 class Connection:
-    """One connection whose other side has proved that it knows the key."""
+    """One connection whose other side has proved that it knows the key.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    sending, receiving: the keys of the codes of the messages in each direction.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, sending: bytes, receiving: bytes
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._sending = sending
+        self._receiving = receiving
+        self._sent = 0
+        self._received = 0
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message. If the connection has ended, do nothing: the reader of the connection notices it."""
@@ -68,8 +86,10 @@ class Connection:
     def send_bytes(self, body: bytes) -> None:
         """Send bytes, as `send` does."""
         if not self._writer.is_closing():
-            self._writer.write(_LENGTH.pack(len(body)))
-            self._writer.write(body)
+            head = _HEAD.pack(self._sent, len(body))
+            self._sent += 1
+            parts = (_LENGTH.pack(len(body)), _code(self._sending, head), body, _code(self._sending, head + body))
+            self._writer.write(b"".join(parts))  # at once: each write is a packet of its own
 
     async def receive(self) -> dict[str, Any]:
         """Return the next message. Raises one of `LOST` if the connection has ended."""
@@ -78,9 +98,22 @@ class Connection:
         return message
 
     async def receive_bytes(self) -> bytes:
-        """Return the next bytes. Raises as `receive` does."""
-        (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-        return await self._reader.readexactly(length)
+        """Return the next bytes. Raises as `receive` does, also if they are not what the other side has sent next."""
+        begin = await self._reader.readexactly(_LENGTH.size + _CODE)
+        (length,) = _LENGTH.unpack_from(begin)
+        head = _HEAD.pack(self._received, length)
+        self._check(head, begin[_LENGTH.size :])
+        rest = await self._reader.readexactly(length + _CODE)
+        body = rest[:length]
+        self._check(head + body, rest[length:])
+        self._received += 1
+        return body
+
+    def _check(self, content: bytes, code: bytes) -> None:
+        if not hmac.compare_digest(code, _code(self._receiving, content)):
+            self.abort()
+            _LOGGER.warning("The connection between a study and a worker was ended: a message was changed on its way.")
+            raise ConnectionError("a message was changed on its way")
 
     def close(self) -> None:
         """Close the connection after all that was sent."""
@@ -126,10 +159,10 @@ class Listener:
         try:
             with suppress(TimeoutError, *LOST):
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    is_known = await _challenge(self.key, reader, writer)
-                if is_known:
+                    connection = await _challenge(self.key, reader, writer)
+                if connection is not None:
                     _probe(writer)
-                    await self._serve(Connection(reader, writer))
+                    await self._serve(connection)
         finally:
             writer.close()
 
@@ -145,25 +178,29 @@ async def connect(ticket: Ticket) -> Connection:
             failed = error
             continue
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            await _answer(ticket.key, reader, writer)
+            connection = await _answer(ticket.key, reader, writer)
         _probe(writer)
-        return Connection(reader, writer)
+        return connection
     assert failed is not None
     raise failed
 
 
-async def _challenge(key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Return True if the worker at the other side knows the key, and prove to it that this side knows it too."""
+async def _challenge(key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection | None:
+    """Return the connection to the worker, and prove to it that this side knows the key. None if it does not."""
     ours = secrets.token_bytes(_NONCE)
     writer.write(ours)
     theirs, proof = await reader.readexactly(_NONCE), await reader.readexactly(_PROOF)
     if not hmac.compare_digest(proof, hmac.digest(key, b"worker" + ours + theirs, "sha256")):
-        return False
+        return None
     writer.write(hmac.digest(key, b"study" + theirs + ours, "sha256"))
-    return True
+    from_study, from_worker = _session_keys(key, study=ours, worker=theirs)
+    return Connection(reader, writer, sending=from_study, receiving=from_worker)
 
 
-async def _answer(key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer(key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection:
+    """Prove to the study that this worker knows the key, and return the connection. Raises UsageError if the study
+    does not know it.
+    """
     theirs, ours = await reader.readexactly(_NONCE), secrets.token_bytes(_NONCE)
     writer.write(ours + hmac.digest(key, b"worker" + theirs + ours, "sha256"))
     try:
@@ -173,6 +210,21 @@ async def _answer(key: bytes, reader: asyncio.StreamReader, writer: asyncio.Stre
     if not hmac.compare_digest(proof, hmac.digest(key, b"study" + ours + theirs, "sha256")):
         writer.close()
         raise UsageError("The process at the address of the study does not know the study's key.")
+    from_study, from_worker = _session_keys(key, study=theirs, worker=ours)
+    return Connection(reader, writer, sending=from_worker, receiving=from_study)
+
+
+def _session_keys(key: bytes, *, study: bytes, worker: bytes) -> tuple[bytes, bytes]:
+    """Return the keys of the messages from the study and from the worker. study, worker: their random numbers."""
+    numbers = study + worker
+    return (
+        hmac.digest(key, b"messages of the study" + numbers, "sha256"),
+        hmac.digest(key, b"messages of the worker" + numbers, "sha256"),
+    )
+
+
+def _code(key: bytes, content: bytes) -> bytes:
+    return hmac.digest(key, content, "sha256")
 
 
 def _probe(writer: asyncio.StreamWriter) -> None:

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError, printable
 from agentnb.tools.adapt import DescribedTool
-from agentnb.tools.mcp_wire import NOT_SENT, SESSION_EXPIRED, raw_of, read_in_parts, reason_unusable, result_in
+from agentnb.tools.mcp_wire import NOT_SENT, OURS, SESSION_EXPIRED, raw_of, read_in_parts, reason_unusable, result_in
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -324,7 +324,7 @@ class _Sessions:
         try:
             return raw_of(await client.call_tool(name, arguments, progress_callback=report))
         except MCPError as error:
-            if error.code not in (NOT_SENT, SESSION_EXPIRED):
+            if error.data != OURS or error.code not in (NOT_SENT, SESSION_EXPIRED):
                 raise
         if self._client is client:
             self.has_ended = True

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from agentnb.tools.mcp_wire import NOT_SENT, SESSION_EXPIRED
+from agentnb.tools.mcp_wire import NOT_SENT, OURS, SESSION_EXPIRED
 
 REFUSED = -32098
 """The code of the error for a request that was answered with an HTTP error status."""
@@ -54,7 +54,7 @@ class _HttpClient(httpx2.AsyncClient):
 
 
 def _error(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message, "data": OURS}}
     return httpx2.Response(status, json=body, request=request)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +22,9 @@ NOT_SENT = -32099
 
 SESSION_EXPIRED = -32097
 """The code of the error for a request of a session that the server no longer knows."""
+
+OURS = secrets.token_hex(16)
+"""The data of errors that this process makes itself. No server knows it, so no server can make such an error."""
 
 _RAW = "agentnb"
 """The key in `_meta` for the result that the server has sent."""

@@ -290,7 +290,7 @@ def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "l.eval"
     path.write_bytes(archive(header=b"{}", samples__1=b" " * 3_000_000))
-    monkeypatch.setattr("agentnb.importers.inspect_log.MOST", 1_000_000)
+    monkeypatch.setattr("agentnb.importers.source.MOST", 1_000_000)
     with pytest.raises(RecordingCorrupt, match="more than 1,000,000 bytes"):
         Snapshot.load_all(path)
 
@@ -379,3 +379,11 @@ def test_a_log_with_hostile_references_reads_no_file(tmp_path: Path) -> None:
     with nothing_but_reading(tmp_path):
         (found,) = opened(path)
     assert found.state.messages[0].content == "attachment:///etc/passwd"
+
+
+def test_a_small_compressed_file_with_millions_of_values_is_refused(tmp_path):
+    path = tmp_path / "chat.json.gz"
+    many = b"[]," * 2_500_000
+    path.write_bytes(gzip.compress(b'[{"role":"user","content":"hi","x":[' + many + b"[]]}]", 1))
+    with pytest.raises(RecordingCorrupt, match="JSON values"):
+        Snapshot.load_all(path)
