@@ -13,15 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 import agentnb
-from agentnb import Snapshot, Store, analysis, replay
+from agentnb import SessionLoop, Snapshot, Store, analysis, replay
 from agentnb.core import events as e
 from agentnb.core.events import Event
 from agentnb.core.messages import Message, ToolCall
+from agentnb.testing import ScriptedLLM
 from agentnb.widgets.static.panel import static_html
 from agentnb.widgets.text import duration
 from agentnb.widgets.views.compare import compared
 from agentnb.widgets.views.loops import Loops
 from agentnb.widgets.views.miniature import Miniature
+from agentnb.widgets.views.population import Population
 from agentnb.widgets.views.spans import Spans
 from tests.study.loops import asking
 from tests.study.test_too_late import waiting
@@ -167,3 +169,46 @@ async def test_a_cell_that_was_stopped_and_continued_is_one_row_and_keeps_its_na
             set(analysis.events(of).run) == set(analysis.calls(of).run) == set(analysis.messages(of).run) == {"s/0.0"}
         )
         assert len(analysis.calls(of)) == 1
+
+
+# -- shares of a study -------------------------------------------------------------------------------------------------
+
+
+def answering(policy: str) -> SessionLoop:
+    """Return a loop that says yes to odd numbers. Under the policy b it fails at every second even one."""
+
+    def turn(messages: Any) -> Any:
+        number = int(messages[-1]["content"].split()[-1])
+        if policy == "b" and number % 4 == 0:
+            raise RuntimeError("429")
+        return "yes" if number % 2 else "no"
+
+    return SessionLoop(ScriptedLLM([turn], repeat=True))
+
+
+def arms_of(study: Any) -> list[Any]:
+    population = Population(study)
+    while population.follow():
+        pass
+    return [population.head()["arms"], population.head()["differences"]]
+
+
+def test_runs_that_failed_are_in_the_denominator_of_a_share() -> None:
+    inputs = [f"q {number}" for number in range(8)]
+    study = agentnb.study(answering, inputs, arms={"policy": ["a", "b"]}, progress=False).result(30)
+    arms, differences = arms_of(study)
+    assert [(arm["ended"], arm["runs"]) for arm in arms] == [(8, 8), (8, 8)]
+    assert [arm["shares"][0][0] for arm in arms] == [4, 4]  # yes
+    assert differences[0][0] == 0.0
+
+
+async def test_no_difference_is_drawn_while_runs_wait() -> None:
+    def make(policy: str, seed: int) -> Any:
+        return asking() if policy == "b" and seed % 2 else answering("a")
+
+    study = agentnb.study(make, ["q 1"], 6, arms={"policy": ["a", "b"]}, seed=1, progress=False).start()
+    await waiting(study, sum(run.arm["policy"] == "b" and run.seed % 2 for run in study))
+    assert arms_of(study)[1] == []
+    study.approve(study.pending)
+    await study
+    assert len(arms_of(study)[1]) > 0

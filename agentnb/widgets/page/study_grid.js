@@ -313,7 +313,7 @@ function sumsOf(rows, counted) {
   const by = /** @type {Map<string, number>} */ (new Map());
   for (const { kind } of rows) by.set(kind, (by.get(kind) ?? 0) + 1);
   if (by.size === 1 && rows.length === 1) return "1 run";
-  const ended = rows.filter(({ kind }) => kind === "done" || kind === "stopped"),
+  const ended = rows.filter(({ kind }) => kind === "done" || kind === "stopped" || kind === "failed"),
     words = [...by].map(([kind, many]) => `${number(many)} ${kind === "waiting" ? (many === 1 ? "waits for you" : "wait for you") : kind}`);
   if (counted && ended.length) words.push(`${number(ended.filter(({ outcome }) => outcome === counted).length)} of ${number(ended.length)} end with \u201c${counted}\u201d`);
   return `${count(rows.length, "run")}: ${words.join(", ")}`;

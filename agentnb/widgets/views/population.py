@@ -256,7 +256,9 @@ class Population:
         self, number: int, lines: Sequence[tuple[Line, tuple[str, str]]], offered: Sequence[str]
     ) -> dict[str, Any]:
         counts = Counter(line.run.status for line, _ in lines)
+        # A run that has failed has ended, too: without it, arms that fail at different inputs could not be compared.
         done = [(line, text) for line, (kind, text) in lines if kind in ("done", "stopped")]
+        ended = len(done) + sum(kind == "failed" for _, (kind, _) in lines)
         ends = Counter(text for _, text in done)
         minis = [line.mini for line, _ in done]
         waits = [mini.waited for mini in minis if mini.waited > 0]
@@ -264,8 +266,8 @@ class Population:
             "name": self.arm_names[number],
             "runs": len(lines),
             "counts": dict(counts),
-            "ended": len(done),
-            "shares": [[ends[text], *interval(ends[text], len(done))] for text in offered],
+            "ended": ended,
+            "shares": [[ends[text], *interval(ends[text], ended)] for text in offered],
             "turns": round(statistics.fmean(mini.turns for mini in minis), 2) if minis else None,
             "turns_within": half_width([mini.turns for mini in minis]),
             "tokens": round(statistics.fmean(mini.tokens for mini in minis)) if minis else None,
@@ -287,8 +289,11 @@ def _offered(texts: Any) -> list[str]:
 
 
 def _differences(arms: Sequence[Mapping[str, Any]], outcomes: int) -> list[tuple[float, float, float]]:
-    """Return for each outcome the difference of its shares with its interval, if there are two arms; else nothing."""
-    if len(arms) != 2 or not all(arm["ended"] for arm in arms):
+    """Return for each outcome the difference of its shares with its interval, if there are two arms; else nothing.
+
+    While runs wait or are running there is none: those that ask a person may be those that will end otherwise.
+    """
+    if len(arms) != 2 or not all(arm["ended"] == arm["runs"] for arm in arms):
         return []
     one, other = arms
     return [
