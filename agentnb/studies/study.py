@@ -14,6 +14,7 @@ import asyncio
 import concurrent.futures
 import json
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,6 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import to_decide_at_once
 from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
-from agentnb.run.host import call_in
 from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
 from agentnb.store import RunInfo, Store
 from agentnb.studies.budget import Budget, recorded_amounts, split_limits
@@ -256,7 +256,9 @@ class Study:
         future = self._future or self._begin()
         self._driving.wait_begins()
         try:
-            environment.current.wait(self._end_or_limit(future), timeout)
+            while not future.done():
+                environment.current.wait(self._end_or_limit(future), timeout)
+                self._check_limit(future)
         except TimeoutError:
             raise TimeoutError(f"The study {self.name!r} has not ended after {timeout:g} s: {self._summary}.") from None
         except KeyboardInterrupt as stop:
@@ -265,7 +267,6 @@ class Study:
             raise
         finally:
             self._driving.wait_ends()
-        self._check_limit(future)
         future.result()
         return self
 
@@ -295,7 +296,9 @@ class Study:
         future = self._future or self._begin()
         self._driving.wait_begins()
         try:
-            await environment.current.wait_async(self._end_or_limit(future))
+            while not future.done():
+                await environment.current.wait_async(self._end_or_limit(future))
+                self._check_limit(future)
         except asyncio.CancelledError as stop:
             if environment.current.hosted or not self._was_started:  # Stop in the cell, or no one else waits for it
                 self.cancel("interrupted")
@@ -303,7 +306,6 @@ class Study:
             raise
         finally:
             self._driving.wait_ends()
-        self._check_limit(future)
         future.result()
         return self
 
@@ -560,9 +562,15 @@ class Study:
         more = {"total_cost": total_cost, "total_tokens": total_tokens}
         if given := {name: amount for name, amount in more.items() if amount is not None}:
             held = sum(one.is_paused for one in self.runs)
-            self._budget.lift(given)
-            if self._budget.reached is None:
-                call_in(hosting.host.loop, self._driving.lift)
+
+            async def lift() -> None:
+                self._budget.lift(given)
+                if self._budget.reached is None:
+                    self._driving.lift()
+
+            if threading.get_ident() == hosting.host.thread:
+                raise UsageError("Lift the limit of a study from another thread than agentnb's own.")
+            hosting.host.submit(lift()).result()
             return held if runs is None else self.resume(runs)
         if (why := self._budget.reached) is not None:
             name = next((name for name in self._budget.limits if name in why), "total_cost")

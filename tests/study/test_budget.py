@@ -79,6 +79,16 @@ def test_a_person_lifts_the_limit_by_saying_how_much() -> None:
     assert model.asked == 16
 
 
+def test_the_limit_is_reached_again_after_the_amount_that_was_allowed() -> None:
+    model = Dear()
+    study = dear_study(model, 30, at_once=5, limits={"total_cost": 10})
+    for allowed in (10, 15):
+        with pytest.raises(LimitReached):
+            study.result(30)
+        assert model.asked == allowed
+        study.resume(total_cost=5)
+
+
 def test_a_run_that_is_resumed_by_itself_stays_below_the_limit_of_the_study() -> None:
     model = Dear(calls=9)
     study = dear_study(model, 1, limits={"total_cost": 3})
