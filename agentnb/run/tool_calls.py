@@ -22,7 +22,7 @@ from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, Us
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
 from agentnb.core.json import plain_number, same_json, to_json_data, to_plain
 from agentnb.core.loop import Result
-from agentnb.core.maybe_async import InnerGenerator, settled
+from agentnb.core.maybe_async import InnerGenerator, is_async, settled
 from agentnb.core.protocols import act_for, loop_context
 from agentnb.core.required_effects import Effect
 from agentnb.core.resume_point import ABORTED
@@ -35,6 +35,7 @@ from agentnb.run.approvals.policy import (
     Policy,
     Verdict,
     call_with_context,
+    may_block,
     proposed_call,
     reason_to_ask,
     takes_context,
@@ -48,7 +49,7 @@ from agentnb.run.loop_context import context_of_loop
 from agentnb.run.synthetic_results import Refusal, blocked, misfit, synthetic_end, unfit
 from agentnb.run.tasks import InFlight
 from agentnb.run.validation import shown
-from agentnb.threads import forget_call, working_for
+from agentnb.threads import THREADS, forget_call, working_for
 
 PumpPace = Literal["pull", "drain"]
 
@@ -88,6 +89,8 @@ class ToolCalls:
         self._contexts = contexts
         self._gate = gate
         self._inflight = inflight
+        self._asked_before: asyncio.Event | None = None
+        """Set once the last sync function that decides about calls has decided."""
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
         """The error of the loop's own call that failed last, and the exception, as the cause of RunFailed."""
@@ -147,9 +150,14 @@ class ToolCalls:
         """Return the verdict of the tool's own `approve` function; the person is asked if it fails."""
         tool, task = self._tools[call.name], asyncio.current_task()
         proposed = proposed_call(call.id, call.name, arguments, tool)
-        context = partial(self._contexts.of, self._frame, call)
+
+        def context() -> PolicyContext:
+            with self._journal.lock:
+                return self._contexts.of(self._frame, call)
+
         try:
-            said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
+            ask = partial(call_with_context, asks, takes_context(asks), proposed, context)
+            said = plain_number(await settled(ask() if is_async(asks) else await self._in_turn(ask)))
         except BaseException as error:
             self._reraise_if_interrupted(call, error, task)
             return Verdict("ask", f"The approve= of {call.name} failed: {error_text(error)}")
@@ -193,11 +201,26 @@ class ToolCalls:
 
         task = asyncio.current_task()
         try:
-            verdict = await settled(self._policy(proposed, context))
+            ask = partial(self._policy, proposed, context)
+            verdict = await settled(await self._in_turn(ask) if may_block(self._policy) else ask())
         except BaseException as error:  # a policy that fails has not approved the call
             self._reraise_if_interrupted(call, error, task)
             return Verdict("ask", f"{FAILED}{error_text(error)}", seen=seen)
         return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
+
+    async def _in_turn(self, ask: Callable[[], Any]) -> Any:
+        """Call a sync function of the user in a thread, so that it holds up nothing else, after those asked before it.
+
+        A policy may keep a count, or ask a person on the terminal, so it is never called twice at once.
+        """
+        before, mine = self._asked_before, asyncio.Event()
+        self._asked_before = mine
+        try:
+            if before is not None:
+                await before.wait()
+            return await asyncio.wrap_future(THREADS.call(ask))
+        finally:
+            mine.set()
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
         """Return the verdict with its arguments as JSON data, or the verdict "ask" if they do not fit the tool."""

@@ -29,9 +29,10 @@ from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Qu
 from agentnb.core.events import Event as RunEvent
 from agentnb.core.json import repair_text, repair_texts
 from agentnb.core.loop import Calls, Result
-from agentnb.core.maybe_async import InnerGenerator, settled
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
+from agentnb.loops import functions
 from agentnb.loops.base import Loop
 from agentnb.loops.events import propose
 from agentnb.loops.loop_agent.callback_context import CallbackContext
@@ -501,8 +502,8 @@ class BaseAgent(Loop):
                 takes_keyword = True
             except (TypeError, ValueError):
                 takes_keyword = False
-            returned = function(callback_context=context) if takes_keyword else function(context)
-            content = await settled(returned)
+            arguments = ((), {"callback_context": context}) if takes_keyword else ((context,), {})
+            content = await functions.call(function, *arguments[0], **arguments[1])
         actions = context.actions
         if not content and actions == EventActions():
             return None

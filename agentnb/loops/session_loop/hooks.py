@@ -1,4 +1,4 @@
-"""Adapters from SessionLoop's hooks to those of the core (SEMANTICS.md, 6. Hooks). Hooks may be sync or async."""
+"""Adapters from SessionLoop's hooks to those of the core (SEMANTICS.md, 6. Hooks). Sync hooks run in a thread."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from agentnb.core.call_events import name_of_function
 from agentnb.core.events import CallEnd
 from agentnb.core.json import to_plain
-from agentnb.core.maybe_async import settled
 from agentnb.core.messages import Message, ToolCall, is_message_object
 from agentnb.core.state import CallState, State
+from agentnb.loops import functions
 
 
 def copies(hook: str, state: State) -> list[Message]:
@@ -93,7 +93,9 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
 
     async def before(call: CallState, state: State) -> CallEnd | None:
         context = ToolCallContext.of(call, copies("before_tool_call", state))
-        returned = _dict_or_none("before_tool_call", await settled(hook(context)), ("block", "reason", "terminate"))
+        returned = _dict_or_none(
+            "before_tool_call", await functions.call(hook, context), ("block", "reason", "terminate")
+        )
         if not returned.get("block"):
             return None
         why = returned.get("reason") or "Tool execution was blocked"
@@ -119,7 +121,7 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
         context = ToolCallContext.of(call, copies("after_tool_call", state), end)
-        returned = _dict_or_none("after_tool_call", await settled(hook(context)), names)
+        returned = _dict_or_none("after_tool_call", await functions.call(hook, context), names)
         flags = {"is_error", "terminate"}  # any true value counts, as in the result of a tool
         return {names[k]: bool(value) if k in flags else value for k, value in returned.items() if value is not None}
 
@@ -144,7 +146,7 @@ def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], A
         made: list[Any] = list(messages)
         for name, step in (("transform_context", transform), ("convert_to_llm", convert)):
             if step is not None:
-                made = _messages(name, await settled(step(made)))
+                made = _messages(name, await functions.call(step, made))
         return made
 
     return prepare

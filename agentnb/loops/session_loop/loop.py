@@ -32,6 +32,7 @@ from agentnb.core.messages import Message, input_messages, text_of, to_messages
 from agentnb.core.protocols import LoopMailbox
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
+from agentnb.loops import functions
 from agentnb.loops.base import Loop, check_system_prompt, count_of
 from agentnb.loops.events import propose, take
 from agentnb.loops.output import StructuredOutput, prompt_for, schema_of
@@ -228,7 +229,9 @@ class SessionLoop(Loop):
         if transform_context is not None or convert_to_llm is not None:
             self.prepare = preparation(transform_context, convert_to_llm)
         if should_stop_after_turn is not None:
-            self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
+            self.activities = {
+                "should_stop_after_turn": lambda _, state: functions.call(should_stop_after_turn, _with_results(state))
+            }
 
     # -- the runs of the session -------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ A callable is called with the call (`id`, `name`, `arguments`, `tool`). If it ha
 or an argument named `context`, it is also passed the context: the `messages` that the model was sent, the `calls` of
 the turn, `path`, `state` and `decisions` (`agentnb.run.approvals.context`). It returns True, False, None (ask), a word
 (`"approve"`, `"reject"`, `"ask"`, `"terminate"`), a mapping like a rule, or a mapping with `arguments`, which runs the
-call with those. It may be async. If a policy raises, the call is not approved: a person is asked, and shown the error.
+call with those. It may be async. A function that is not runs in a thread, and decides about one call of a loop at a
+time. If a policy raises, the call is not approved: a person is asked, and shown the error.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, Literal
 from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.json import number_in, repair_text
+from agentnb.core.maybe_async import is_async
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.context import PolicyContext
 from agentnb.run.approvals.recorded_policy import read_policy
@@ -112,9 +114,13 @@ def make_policy(approve: Any) -> Policy | None:
         rules = [_check_rule(rule, number) for number, rule in enumerate(approve)]
         return lambda call, context: _first_match(rules, call)
     if callable(approve):
-        by, passing = name_of_function(approve), takes_context(approve)
-        return lambda call, context: _ask_callable(approve, passing, call, context, by)
+        return functools.partial(_ask_callable, approve, takes_context(approve), by=name_of_function(approve))
     raise UsageError(f"approve= must be True, False, a callable or rules, not {approve!r}.")
+
+
+def may_block(policy: Policy) -> bool:
+    """Return True if a policy calls a sync function of the user, which may wait for a server. Rules never wait."""
+    return isinstance(policy, functools.partial) and policy.func is _ask_callable and not is_async(policy.args[0])
 
 
 def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
