@@ -34,6 +34,9 @@ _STARTS: Mapping[str, Literal["run", "wait"]] = {
 _ENDS = frozenset({"model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"})
 _RESTS = ("alone", "paused", "idle")
 """The times in which the agent does not work (`Figures`)."""
+_MAY_GO_ON = frozenset({"call_start", "approval_request", "model_start", "run_resumed"})
+_COUNTED = _MAY_GO_ON | _ENDS | _STARTS.keys()
+"""The types of the events that change what is in flight."""
 IDLE = 0.5
 """Seconds in which nothing runs, after which a run is idle."""
 INTERVALS = 60
@@ -145,9 +148,9 @@ class Figures:
 
     def goes_on(self, event: Any) -> bool:
         """Return True if an event shows that a process has exited: the next one goes on with what it had in flight."""
-        if not self._running:
+        if not self._running or (kind := event.type) not in _MAY_GO_ON:
             return False
-        match event.type:
+        match kind:
             case "call_start":
                 return (event.path, event.call_id) in self._running
             case "approval_request":
@@ -168,10 +171,12 @@ class Figures:
             self.began = self.last = event.time
         passed = max(0.0, event.time - self.last)  # in an older recording a clock may have been set back
         self.last += passed
-        if (self._is_inherited and not event.inherited) or self.goes_on(event):
+        kind = event.type
+        if self._is_inherited and not event.inherited:
             self.idle += passed
-            if not (self._is_inherited and not event.inherited):
-                self._running.clear()
+        elif kind in _MAY_GO_ON and self.goes_on(event):
+            self.idle += passed
+            self._running.clear()
         elif passed:
             if self._asked:
                 self.waited += passed
@@ -184,7 +189,9 @@ class Figures:
         self._is_inherited = event.inherited
 
         # Note what is in flight from now on.
-        match event.type:
+        if kind not in _COUNTED:
+            return
+        match kind:
             case "model_start":
                 self._running.add((event.path, ""))
                 is_first = event.attempt == 1
