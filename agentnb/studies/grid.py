@@ -11,9 +11,9 @@ import inspect
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import plain_number, same_json
@@ -25,6 +25,7 @@ from agentnb.run.approvals.recorded_policy import read_policy
 from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.validation import check_name, check_on_limit, check_start_options, checked_options, shown
+from agentnb.studies.inputs import listed
 
 Label = str | int | float | bool | None
 """The label of a value of an arm, as it is recorded and shown in tables."""
@@ -75,17 +76,24 @@ class Grid:
         self,
         name: str,
         make_loop: Callable[..., Design],
-        inputs: Sequence[Any],
+        inputs: Iterable[Any],
         repeats: int,
-        arms: Mapping[str, Any] | None,
+        arms: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
         seed: int,
         options: Mapping[str, Any],
+        seed_by: Literal["cell", "input"] = "cell",
     ) -> None:
         check_name("study(name=)", name)
         self.name = name
         self.seed = whole_number("seed", seed, 0)
         self.repeats = whole_number("repeats", repeats, 1)
+        if seed_by not in ("cell", "input"):
+            raise UsageError(f'seed_by= takes "cell" or "input", not {shown(seed_by)}.')
+        self.seed_by = seed_by
         self.inputs = _checked_inputs(inputs)
+        rows = None if arms is None or isinstance(arms, Mapping) else _checked_rows(arms)
+        if rows is not None:
+            arms = {factor: _different(row[factor] for row in rows) for factor in rows[0]}
         self.factors = {factor: _labelled(factor, values) for factor, values in _checked_arms(arms).items()}
         self.make_loop = make_loop
         self._takes_seed = check_factory(make_loop, self.factors)
@@ -93,6 +101,12 @@ class Grid:
         self._options_of_arms = _options_in(make_loop, self.factors)
         if "approve" in self._options_of_arms:  # a file with rules: workers may not have it
             self.factors["approve"] = [(label, read_policy(value)) for label, value in self.factors["approve"]]
+        self._rows = (
+            None
+            if rows is None
+            else [{factor: _label_of(factor, value) for factor, value in row.items()} for row in rows]
+        )
+        """The labels of each arm, if the arms were given as a list; None for all combinations."""
         self.cells = self._cells()
         self.input_keys = {cell.input_key for cell in self.cells}
         self.kinds: dict[str, str] = {}
@@ -134,6 +148,9 @@ class Grid:
     def _cells(self) -> list[Cell]:
         inputs = [(number, input, input_key(input)) for number, input in enumerate(self.inputs)]
         arms = [dict(zip(self.factors, chosen, strict=True)) for chosen in itertools.product(*self.factors.values())]
+        if self._rows is not None:
+            of_label = {factor: {label: (label, value) for label, value in of} for factor, of in self.factors.items()}
+            arms = [{factor: of_label[factor][label] for factor, label in row.items()} for row in self._rows]
         cells = []
         for repeat, (number, input, key), chosen in itertools.product(range(self.repeats), inputs, arms):
             arm = {factor: label for factor, (label, _) in chosen.items()}
@@ -144,7 +161,7 @@ class Grid:
                     input=input,
                     input_number=number,
                     repeat=repeat,
-                    seed=seed_of(self.seed, cell_key(arm, key, repeat)),
+                    seed=seed_of(self.seed, cell_key(arm if self.seed_by == "cell" else {}, key, repeat)),
                     input_key=key,
                     values={factor: value for factor, (_, value) in chosen.items()},
                 )
@@ -273,13 +290,8 @@ def at_once_of(value: Any) -> int:
     return whole_number("at_once", value, 1)
 
 
-def _checked_inputs(inputs: Any) -> list[Any]:
-    if not isinstance(inputs, (list, tuple)):
-        instead = "Pass list(...) of it." if hasattr(inputs, "__iter__") and not isinstance(inputs, str) else ""
-        raise UsageError(
-            f"inputs must be a list with the input of each run, not {shown(inputs)}."
-            f" {instead or f'For a single input, pass [{shown(inputs)}].'}"
-        )
+def _checked_inputs(given: Any) -> list[Any]:
+    inputs = listed(given)
     if not inputs:
         raise UsageError("inputs is empty: a study needs at least one input. Pass [None] for loops without an input.")
     as_json = [input_as_json(input) for input in inputs]
@@ -291,7 +303,42 @@ def _checked_inputs(inputs: Any) -> list[Any]:
                 f"inputs[{other}] and inputs[{number}] are equal: {shown(input)}. Pass each input once, and the number"
                 " of its runs as repeats=."
             )
-    return list(inputs)
+    return inputs
+
+
+def _checked_rows(arms: Any) -> list[dict[str, Any]]:
+    """Return the arms of a list. Raises UsageError if they are not mappings with the same names, or two are equal."""
+    example = 'arms=[{"model": "small", "policy": "plain"}, {"model": "large", "policy": "sceptic"}]'
+    if not isinstance(arms, (list, tuple)) or not all(isinstance(row, Mapping) for row in arms):
+        raise UsageError(
+            f"arms= takes a mapping from an argument to a list of its values, or a list of arms, {example}; not"
+            f" {shown(arms)}."
+        )
+    if not arms or not arms[0]:
+        raise UsageError(f"arms= is a list without arms. Give it at least one, {example}, or leave it out.")
+    seen: dict[str, int] = {}
+    rows = []
+    for number, given in enumerate(arms):
+        if set(given) != set(arms[0]):
+            raise UsageError(
+                f"arms[{number}] has the names {', '.join(map(str, given))}, but arms[0] has"
+                f" {', '.join(map(str, arms[0]))}. Give each arm the same names."
+            )
+        row = {factor: given[factor] for factor in arms[0]}
+        labels = json.dumps({str(factor): _label_of(str(factor), value) for factor, value in row.items()})
+        if (first := seen.setdefault(labels, number)) != number:
+            raise UsageError(f"arms[{first}] and arms[{number}] are equal: {shown(row)}. Pass each arm once.")
+        rows.append(row)
+    return rows
+
+
+def _different(values: Iterable[Any]) -> list[Any]:
+    """Return the values without those that occur again: the same object, or an equal text or number."""
+    found: dict[Any, Any] = {}
+    for value in values:
+        is_label = isinstance(value, (str, int, float, bool, type(None)))
+        found.setdefault((type(value), value) if is_label else id(value), value)
+    return list(found.values())
 
 
 def _checked_arms(arms: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from agentnb.studies.grid import Cell, Grid
 TAG = "study:{}"
 """The tag of all runs of a study in a store."""
 
-OWN_DATA = ("study", "arm", "input", "repeat", "seed", "input_key", "study_seed", "arms")
+OWN_DATA = ("study", "arm", "input", "repeat", "seed", "input_key", "study_seed", "arms", "seed_by")
 """The names in the data of a run that a study sets itself."""
 
 
@@ -45,6 +45,7 @@ class Recipe:
             "input_key": cell.input_key,
             "study_seed": grid.seed,
             "arms": grid.labels,
+            "seed_by": grid.seed_by,
         }
         tags = [TAG.format(grid.name), *factors, *self.tags]
         return loop.start(cell.input, name=cell.name, store=store, tags=tags, data=data, **options)

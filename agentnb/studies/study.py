@@ -19,8 +19,10 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any, Literal, Self, cast
 from weakref import WeakSet
 
@@ -59,14 +61,15 @@ _kept: set[Study] = set()
 
 def study(
     make_loop: Callable[..., Design],
-    inputs: Sequence[Any],
+    inputs: Iterable[Any],
     repeats: int = 1,
     *,
-    arms: Mapping[str, Any] | None = None,
+    arms: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     name: str = "study",
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     at_once: int = 8,
     seed: int = 0,
+    seed_by: Literal["cell", "input"] = "cell",
     approve: Any = None,
     limits: Mapping[str, float] | None = None,
     on_limit: Literal["end", "ask"] | None = None,
@@ -97,19 +100,26 @@ def study(
     make_loop: a function that returns a new loop. It is called for each run, with the values of the run's arm and, if
     it takes an argument `seed`, with the seed of the run.
 
-    inputs: the list of inputs. repeats: the number of runs for each arm and input.
+    inputs: the inputs: a list, a column or a table (each row is an input: its value if there is one column, otherwise
+    a mapping with None where a value is missing), an array, a range, or any iterable with an order. An input that is
+    NaN is refused. repeats: the number of runs for each arm and input.
 
     arms: a mapping from an argument of `make_loop` to the list of its values, or to a mapping from a label to each
-    value; all combinations are run. The arms `approve`, `limits`, `on_limit` and `options` are arguments of `start`,
-    unless `make_loop` takes them: `arms={"options": {"cold": {"temperature": 0}, "warm": {"temperature": 1}}}`.
+    value; all combinations are run. A list of arms is run as it is:
+    `arms=[{"model": "small", "policy": "plain"}, {"model": "large", "policy": "sceptic"}]`. The arms `approve`,
+    `limits`, `on_limit` and `options` are arguments of `start`, unless `make_loop` takes them:
+    `arms={"options": {"cold": {"temperature": 0}, "warm": {"temperature": 1}}}`.
 
-    store, name: the store that keeps the runs, and the name of the study in it. A study of this name continues: runs
-    that have ended are not run again, and others go on from their last event. More repeats or inputs than before are
-    added. Without a store, the runs are kept in memory.
+    store, name: the store that keeps the runs (an `agentnb.Store`, or the path or address of one), and the name of the
+    study in it. A study of this name continues: runs that have ended are not run again, and others go on from their
+    last event. A run that was paused stays paused until `study.resume()`. More repeats or inputs than before are added.
+    Without a store, the runs are kept in memory.
 
     at_once: the maximum number of runs that work at the same time. A run that waits for a person does not count.
 
-    seed: the seed from which the seed of each run is computed. Equal studies have runs with equal seeds.
+    seed: the seed from which the seed of each run is computed. Equal studies have runs with equal seeds. seed_by:
+    "cell" gives each run a seed of its own; "input" gives the runs of all arms that have the same input and repeat the
+    same seed, so that arms can be compared in pairs.
 
     approve, limits, on_limit, options: as for `start`, for each run; the options of an arm are added to `options`.
     Two names in `limits` are of the whole study: `total_cost` (US dollars) and `total_tokens`, of all its runs
@@ -133,9 +143,11 @@ def study(
     total, limits = split_limits(limits)
     for_start = {"approve": approve, "limits": limits, "on_limit": on_limit, "options": options}
     check_options(**for_start)
-    grid = Grid(name, make_loop, inputs, repeats, arms, seed, for_start)
+    grid = Grid(name, make_loop, inputs, repeats, arms, seed, for_start, seed_by)
+    if isinstance(store, (str, Path)):
+        store = Store(store)
     if store is not None and not isinstance(store, Store):
-        raise UsageError(f"store= takes an agentnb.Store, not {shown(store)}. Assign it to a variable, and pass that.")
+        raise UsageError(f"store= takes an agentnb.Store, or the path or address of one, not {shown(store)}.")
     data = checked_data(data)
     if taken := [name for name in OWN_DATA if name in data]:
         raise UsageError(f"data= cannot have {taken[0]!r}: the study sets it for each run. Use another name.")
@@ -443,6 +455,11 @@ class Study:
                 f"{where} with seed={data['study_seed']}, not {grid.seed}. Pass that seed, or another name="
                 " for a study with other seeds."
             )
+        if (seed_by := data.get("seed_by", "cell")) != grid.seed_by:
+            raise UsageError(
+                f"{where} with seed_by={seed_by!r}, not {grid.seed_by!r}. Pass that, or another name= for a study with"
+                " other seeds."
+            )
         kind = grid.kinds.get(json.dumps(data["arm"]))
         if kind is not None and kind != start.loop:
             raise UsageError(
@@ -693,6 +710,25 @@ class Study:
     def _tell_watchers(self) -> None:
         for watcher in list(self._watchers):
             watcher()
+
+    def __getitem__(self, key: str | int) -> StudyRun:
+        """Return a run: by the end of its name (`study["plain/3.0"]`), by its id, or by its position in `runs`.
+
+        Raises KeyError, which has names that are similar, if there is no such run or more than one; IndexError for a
+        position that does not exist.
+        """
+        if not isinstance(key, str):
+            return self.runs[key]
+        found = [one for one in self.runs if key in (one.name, one.id)]
+        found = found or [one for one in self.runs if one.name.endswith(f"/{key}")]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(one.name for one in found[:3])
+            raise KeyError(f"{len(found)} runs of the study {self.name!r} end with {key!r}: {some}... Add the arm.")
+        names = {one.name.removeprefix(f"{self.name}/"): one for one in self.runs}
+        near = get_close_matches(key, names, 3, 0) or list(names)[:3]
+        raise KeyError(f"The study {self.name!r} has no run {key!r}. Similar names: {', '.join(near)}.")
 
     def __len__(self) -> int:
         return len(self.runs)
