@@ -154,6 +154,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "took": "of a person's decision: from the display of the question to the decision, s",
         "arguments_text": "the arguments as JSON text, for grouping",
         "inherited": _INHERITED,
+        "note": "what the policy has said for the record, about the decision or its question",
         **_PLACE,
     },
     "runs": {

@@ -206,6 +206,7 @@ class DecisionRow:
     took: float = NEVER
     arguments_text: str = "{}"
     inherited: bool = False
+    note: str = ""
 
 
 _OF_CALLS = frozenset({"model_end", "call_proposed", "approval_request", "approval_decision", "call_start", "call_end"})
@@ -227,8 +228,11 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
     The decisions of people, policies and deadlines are included, also those that were withdrawn.
     """
     calls = _Calls(source)
+    notes: dict[int, str] = {}  # by question
     for event, state in _walked(source):
         row = calls.row(event)
+        if event.type == "approval_request":
+            notes[event.seq] = event.note
         if event.type == "approval_decision" and row is not None and event.seq not in source.elsewhere:
             arguments = row.arguments
             if not source.outlined:
@@ -258,6 +262,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
                 took=event.seconds if event.seconds is not None else NEVER,
                 arguments_text=arguments_text(arguments),
                 inherited=event.inherited,
+                note=event.note or (notes.get(event.question, "") if event.question is not None else ""),
             )
         calls.add(event, state)
 

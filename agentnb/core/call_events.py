@@ -52,7 +52,7 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     of this event. `unknown`: the call was started by a process that has exited, and its result is unknown. `earlier` is
     the number of the question that this one repeats, because its answer was withdrawn or the displayed data has
     changed. `seen`: if a policy left the call to a person, the number of events when the policy was asked; None if no
-    policy was asked.
+    policy was asked. `note`: what the policy says for the record only.
     """
 
     call_id: str
@@ -63,6 +63,7 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     unknown: bool = False
     earlier: int | None = None
     seen: int | None = None
+    note: str = ""
 
 
 class ApprovalDecision(Event, frozen=True, tag="approval_decision"):
@@ -88,7 +89,8 @@ class ApprovalDecision(Event, frozen=True, tag="approval_decision"):
     `recheck`: the call is checked again, as if it had been made with the new name and arguments. `unchecked`: the new
     arguments are not checked against the tool's schema, because a hook has chosen them. `tool_fingerprint`: the
     fingerprint of the description and the schema of the tool that this decision allows to run, or of the remembered
-    tool; None in older recordings.
+    tool; None in older recordings. `reason` is also what the agent is told of a rejection; `note` is what a policy says
+    for the record only.
     """
 
     call_id: str
@@ -107,6 +109,7 @@ class ApprovalDecision(Event, frozen=True, tag="approval_decision"):
     recheck: bool = False
     unchecked: bool = False
     tool_fingerprint: str | None = None
+    note: str = ""
 
     @property
     def is_checked_again(self) -> bool:

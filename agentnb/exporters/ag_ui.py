@@ -124,10 +124,12 @@ class Stream:
             self._waiting[path, event.call_id] = event
             question = {"toolCallId": event.call_id, "name": event.name, "arguments": event.arguments}
             question["reason"] = event.reason
+            if event.note:
+                question["note"] = event.note
             yield self._event("CUSTOM", event, name="agentnb.approval_request", value=question)
         elif isinstance(event, ApprovalDecision):
             self._waiting.pop((path, event.call_id), None)
-            fields = {name: getattr(event, name) for name in ("decision", "by", "reviewer", "reason")}
+            fields = {name: getattr(event, name) for name in ("decision", "by", "reviewer", "reason", "note")}
             decided = {"toolCallId": event.call_id, **{name: value for name, value in fields.items() if value}}
             yield self._event("CUSTOM", event, name="agentnb.approval_decision", value=decided)
         elif isinstance(event, StateUpdate):

@@ -293,6 +293,7 @@ class _Sample:
         if kind is None:
             self.lost[f"decisions {decided.decision}"] += 1
             return []
+        self.lost["notes of policies"] += bool(decided.note)
         self.lost["names of reviewers"] += decided.reviewer is not None
         event = self._event(
             "approval",

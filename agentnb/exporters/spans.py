@@ -256,7 +256,9 @@ class Spans:
             self._moment(span, event, "agentnb.approval_request", {"agentnb.reason": reason})
         elif isinstance(event, ApprovalDecision):
             decided: Attributes = {"agentnb.decision": event.decision, "agentnb.by": event.by}
-            given = {"agentnb.reviewer": event.reviewer, "agentnb.reason": event.reason if self.content else ""}
+            given = {"agentnb.reviewer": event.reviewer}
+            if self.content:
+                given |= {"agentnb.reason": event.reason, "agentnb.note": event.note}
             decided |= {name: value for name, value in given.items() if value}
             if event.seconds is not None:
                 decided["agentnb.seconds"] = event.seconds

@@ -72,7 +72,14 @@ def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arg
     if isinstance(finding, Refusal):
         journal.append(finding.end, frame, call)
     elif finding.decision == "reject":
-        reject(journal, frame, call, finding.reason, by=finding.by or "rule")
+        reject(
+            journal,
+            frame,
+            call,
+            finding.reason,
+            by=finding.by or "rule",
+            note=finding.note,
+        )
     elif finding.decision == "terminate":
         terminate(journal, frame, call, finding)
     elif isinstance(finding, ApprovalDecision):
@@ -90,6 +97,7 @@ def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arg
             decision=finding.decision,
             by=finding.by or "rule",
             reason=finding.reason,
+            note=finding.note,
             question=question_of(call),
             tool_fingerprint=frame.fingerprints.get(call.name),
             arguments=finding.arguments if finding.arguments is not None else checked,
@@ -106,6 +114,7 @@ def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], chan
         earlier=call.approval.seq if call.approval is not None else None,
         deadline=now + verdict.deadline if verdict.deadline is not None else None,
         seen=verdict.seen,
+        note=verdict.note,
     )
 
 

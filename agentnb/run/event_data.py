@@ -61,6 +61,7 @@ def decision_as_json(decision: ApprovalDecision) -> ApprovalDecision:
     return replace(
         decision,
         reason=text_or_empty(decision.reason),
+        note=text_or_empty(decision.note),
         name=to_text(name) if name is not None else None,
         arguments=to_json_data(arguments) if arguments is not None else None,
     )

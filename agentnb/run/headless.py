@@ -315,13 +315,15 @@ class Unattended:
                     tool_fingerprint=frame.fingerprints.get(call.name),
                     reason=f"{why} The policy declared for that approves.",
                     arguments=arguments,
+                    note=said.note,
                 )
                 self._journal.append(decision, frame, call)
                 return
             else:
                 asked = call.approval.reason if call.approval is not None else ""
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # the reason why a person was asked
-                reject(self._journal, frame, call, f"{failed}{why} {_reason_to_reject(headless, said)}", by="headless")
+                reason = f"{failed}{why} {_reason_to_reject(headless, said)}"
+                reject(self._journal, frame, call, reason, by="headless", note=said.note)
         _tell(
             f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was rejected, because no person is"
             f" present to decide: {headless.absence}. To decide in advance: start(approve=...), or {DECLARING}."

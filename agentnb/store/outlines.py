@@ -104,6 +104,7 @@ class _ApprovalRequest(Outline, tag="approval_request"):
     name: str
     arguments: dict[str, Any]
     unknown: bool = False
+    note: str = ""
 
 
 class _ApprovalDecision(Outline, tag="approval_decision"):
@@ -118,6 +119,7 @@ class _ApprovalDecision(Outline, tag="approval_decision"):
     reviewer: str | None = None
     shown: str | None = None
     seconds: float | None = None
+    note: str = ""
 
 
 class _CallStart(Outline, tag="call_start"):

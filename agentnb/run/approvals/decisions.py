@@ -202,6 +202,7 @@ class Decisions:
                 deadline=self._journal.now() + time_limit if time_limit is not None else None,
                 unknown=question.unknown if question is not None else False,
                 earlier=question.seq if question is not None else None,
+                note=question.note if question is not None else "",
             )
             self._journal.append(new_question, frame, call)
 

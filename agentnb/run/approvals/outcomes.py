@@ -29,7 +29,7 @@ def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict)
     """Reject a call and cancel the run, because a policy decided to terminate."""
     by = verdict.by or "rule"
     with journal.lock:
-        reject(journal, frame, call, verdict.reason, by=by)
+        reject(journal, frame, call, verdict.reason, by=by, note=verdict.note)
         if journal.state.cancelled is None and not journal.state.over:
             reason = text_or_empty(verdict.reason) if verdict.reason else ""
             journal.append(CancelRequested(reason=f"ended by {by}" + (f": {reason}" if reason else "")))
@@ -42,7 +42,9 @@ def carry_out(journal: Journal, frame: Frame, call: CallState, decision: Approva
     """
     if decision is None or call.decision is not decision:  # a watcher of the decision may have withdrawn it
         return
-    text = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
+    by_person = decision.by in ("human", "code", "remembered", "fork")
+    without_reason = "Rejected by the user." if by_person else "Not approved."
+    text = f"Rejected: {decision.reason}" if decision.reason else without_reason
     end = synthetic_end(call, text, "rejected")
     if decision.decision == "answer":
         end = CallEnd(call_id=call.id, name=call.name, result=decision.result, outcome="answered")

@@ -9,6 +9,10 @@ and ends the run. Rules are compared with the arguments that the tool would run 
 defaults, and values are converted to the types of the tool ("false" to False for a bool). A rule may have a `reason`,
 and a rule that asks may have a `deadline` in seconds, after which the call is rejected.
 
+The `reason` is shown to the person; that of a rejection is also told to the agent, which reads "Not approved." if it is
+empty. A `note` is only recorded: a score or a thought that the agent must not learn belongs there. A rejection with a
+note and without a reason has an empty one.
+
 A callable is called with the call (`id`, `name`, `arguments`, `tool`). If it has a second argument without a default,
 or an argument named `context`, it is also passed the context: the `messages` that the model was sent, the `calls` of
 the turn, `path`, `state` and `decisions` (`agentnb.run.approvals.context`). It returns True, False, None (ask), a word
@@ -75,6 +79,7 @@ class Verdict:
     arguments: dict[str, Any] | None = None
     by: str | None = "rule"
     seen: int | None = None
+    note: str = ""
 
 
 Policy = Callable[[ProposedCall, Callable[[], PolicyContext]], "Verdict | Awaitable[Verdict]"]
@@ -91,7 +96,7 @@ _WORDS = {
     "terminate": "The policy has ended the run.",
 }
 """The decisions of a policy, each with the reason to record if the policy states none."""
-_RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
+_RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "note", "deadline"})
 
 
 def reason_to_ask(tool: Tool) -> str:
@@ -138,7 +143,8 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
         raise UsageError(f"{where}: tool must be a glob or a list of globs, not {rule['tool']!r}.")
     if not isinstance(rule.get("arguments", {}), Mapping):
         raise UsageError(f"{where}: arguments must map names to values or globs, not {rule['arguments']!r}.")
-    _check_reason(rule.get("reason") or "")
+    _check_text("reason", rule.get("reason") or "")
+    _check_text("note", rule.get("note") or "")
     _check_deadline(rule.get("deadline"))
     return rule
 
@@ -259,8 +265,9 @@ def _verdict(returned: Any, by: str = "rule") -> Verdict:
     Raises UsageError if the result is not a decision.
     """
     verdict = returned if isinstance(returned, Verdict) else _read(returned)
-    _check_reason(verdict.reason)
-    return replace(verdict, reason=repair_text(verdict.reason), by=by)
+    _check_text("reason", verdict.reason)
+    _check_text("note", verdict.note)
+    return replace(verdict, reason=repair_text(verdict.reason), note=repair_text(verdict.note), by=by)
 
 
 def _read(returned: Any) -> Verdict:
@@ -287,22 +294,24 @@ def _verdict_of_mapping(returned: Mapping[str, Any]) -> Verdict:
         raise UsageError(
             f"A policy's mapping has unknown keys {', '.join(unknown)}; it may have {', '.join(sorted(_RULE_KEYS))}."
         )
-    arguments = returned.get("arguments")
+    arguments, note = returned.get("arguments"), returned.get("note") or ""
     decision = _decision_name(returned.get("decision", "ask" if arguments is None else "edit"))
     if decision == "edit" or (decision == "approve" and arguments is not None):
         if not isinstance(arguments, Mapping):
             raise UsageError(f"A policy that edits a call must return its arguments as a mapping, not {arguments!r}.")
-        return Verdict("edit", returned.get("reason") or "", arguments=dict(arguments))
+        return Verdict("edit", returned.get("reason") or "", arguments=dict(arguments), note=note)
     if decision not in ("approve", "reject", "ask", "terminate"):
         raise UsageError(
             f"A policy's decision must be 'approve', 'reject', 'ask', 'edit' or 'terminate', not {decision!r}."
         )
-    return Verdict(decision, returned.get("reason") or _WORDS[decision], _check_deadline(returned.get("deadline")))
+    is_told = decision in ("reject", "terminate") and (note or returned.get("reason") == "")
+    reason = returned.get("reason") or ("" if is_told else _WORDS[decision])
+    return Verdict(decision, reason, _check_deadline(returned.get("deadline")), note=note)
 
 
-def _check_reason(reason: object) -> None:
-    if not isinstance(reason, str):
-        raise UsageError(f"approve: a reason must be a string, not {reason!r}.")
+def _check_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"approve: a {name} must be a string, not {text!r}.")
 
 
 def _check_deadline(seconds: Any) -> float | None:

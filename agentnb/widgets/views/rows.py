@@ -232,7 +232,8 @@ def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
                 return f"decision of event {earlier} withdrawn"
             words = [decided(data["decision"], by, earlier, data.get("remember"), data.get("reviewer"))]
             words += [call_line(data)] if data["decision"] in ("edit", "replace") else []
-            return _join(" → ".join(words), data.get("result"), data.get("reason"))
+            note = f"for the record: {data['note']}" if data.get("note") else None
+            return _join(" → ".join(words), data.get("result"), data.get("reason"), note)
         case "call_start":
             return call_line(data)
         case "call_end":
