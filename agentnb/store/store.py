@@ -26,6 +26,7 @@ from agentnb.run.validation import check_name, check_path, check_position, check
 from agentnb.store import exchange, recordings, rows
 from agentnb.store.attending import Attendance
 from agentnb.store.database import SPAN
+from agentnb.store.drivers import Claim
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.inbox import Inbox
 from agentnb.store.opening import is_address, open_store
@@ -269,6 +270,10 @@ class Store:
     def attend(self, run: Run) -> None:
         """Let the inboxes of this store have the questions of a run that was made in this process."""
         self._attendance.attend(run)
+
+    def claim(self, study: str) -> Claim:
+        """Return the right to drive a study. Raises UsageError if another living process drives it."""
+        return Claim(self._database, study)
 
     # -- naming ----------------------------------------------------------------------------------------------------
 

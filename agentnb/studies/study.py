@@ -37,6 +37,7 @@ from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
 from agentnb.store import RunInfo, Store
+from agentnb.store.drivers import Claim
 from agentnb.studies.budget import Budget, recorded_amounts, split_limits
 from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
 from agentnb.studies.elsewhere import DrivingElsewhere
@@ -342,8 +343,19 @@ class Study:
                     f"Another study {self.name!r} runs in this process, with the same store. Use that one, or call its"
                     " cancel() first."
                 )
+        claim = None if self.store is None else self.store.claim(self.name)
+        try:
+            return self._begin_as_owner(claim)
+        except BaseException:
+            if claim is not None and self not in _running:
+                claim.release()
+            raise
+
+    def _begin_as_owner(self, claim: Claim | None) -> concurrent.futures.Future[None]:
         if isinstance(self._driving, DrivingElsewhere):
             self._driving.end()
+        if self.store is not None:  # another process may have run cells since this study was made
+            self._find_recorded_runs(self.store, add=True)
         if self.store is not None and self._budget.limits:
             self._count_recorded_runs(self.store)
         driving = self._driving = self._new_driving(self._driving.at_once)
@@ -352,11 +364,11 @@ class Study:
         else:
             line = None
         _running.add(self)
-        self._future = hosting.host.submit(self._drive(driving, line))
+        self._future = hosting.host.submit(self._drive(driving, line, claim))
         self._future.add_done_callback(lambda _: self._tell_watchers())
         return self._future
 
-    async def _drive(self, driving: Driving, line: ProgressLine | None) -> None:
+    async def _drive(self, driving: Driving, line: ProgressLine | None, claim: Claim | None) -> None:
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
 
@@ -381,6 +393,8 @@ class Study:
         try:
             await driving.drive()
         finally:
+            if claim is not None:
+                await asyncio.to_thread(claim.release)
             _running.discard(self)
             _kept.discard(self)
             if timer is not None:
