@@ -24,6 +24,9 @@ Turn = Sequence[Mapping[str, Any]]
 FAULTS: list[str] = []
 """Faults that a provider would find in the messages that the models were sent."""
 
+EXECUTED: list[str] = []
+"""The names of the tools and tasks whose code has run, in order."""
+
 
 class Answers:
     """A model whose n-th answer in a conversation is the n-th turn; later answers are `words`."""
@@ -47,6 +50,7 @@ class Answers:
 @tool
 async def double(n: int) -> int:
     """Twice as much."""
+    EXECUTED.append("double")
     await asyncio.sleep(0)
     return 2 * n
 
@@ -54,18 +58,21 @@ async def double(n: int) -> int:
 @tool(idempotent=True)
 async def fail(n: int) -> None:
     """Fails."""
+    EXECUTED.append("fail")
     raise RuntimeError(f"no {n}")
 
 
 @tool(approve=True)
 async def write(n: int) -> str:
     """Asks first."""
+    EXECUTED.append("write")
     return f"wrote {n}"
 
 
 @tool
 def think(n: int) -> int:
     """In a thread."""
+    EXECUTED.append("think")
     return n + 1
 
 
@@ -82,6 +89,7 @@ class Says(BaseAgent):
     leaves = False
 
     async def _run_async_impl(self, ctx: Any) -> AsyncIterator[Event]:
+        EXECUTED.append(self.name)
         yield Event(author=self.name, content=f"{self.name} one")
         await asyncio.sleep(0)
         yield Event(author=self.name, content=f"{self.name} two", actions=EventActions(escalate=self.leaves))
@@ -108,6 +116,7 @@ def _plan(goal: str) -> list[dict[str, Any]]:
 
 
 async def _execute(task: Any) -> str:
+    EXECUTED.append("execute")
     await asyncio.sleep(0)
     if task.id == "a":
         raise RuntimeError("not a")
@@ -155,6 +164,7 @@ SOLUTION: list[dict[str, Any]] = [
 @tool(detached=True)
 async def tell_later(n: int) -> str:
     """Goes on by itself for a while."""
+    EXECUTED.append("tell_later")
     for _ in range(40):
         await asyncio.sleep(0)
     return f"told {n}"
@@ -163,6 +173,7 @@ async def tell_later(n: int) -> str:
 @tool(detached=True, idempotent=True)
 async def fail_later(n: int) -> None:
     """Goes on by itself, and fails."""
+    EXECUTED.append("fail_later")
     for _ in range(25):
         await asyncio.sleep(0)
     raise RuntimeError(f"not even later: {n}")

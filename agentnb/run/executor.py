@@ -7,7 +7,7 @@ when it ends, its output becomes the result of the call.
 from __future__ import annotations
 
 from agentnb.core.errors import LimitReached, RecordingMismatch
-from agentnb.core.events import CUT_OFF_REASONS, CallEnd, RunEnd, RunPaused
+from agentnb.core.events import CUT_OFF_REASONS, CallEnd, CancelRequested, RunEnd, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.required_effects import Effect
 from agentnb.core.resume_point import ABORTED
@@ -30,6 +30,7 @@ from agentnb.run.scheduler import (
     CancelAllBut,
     CancelChecks,
     Check,
+    EndAfterRequest,
     EndAtLimit,
     EndBrokenOff,
     EndCancelled,
@@ -146,6 +147,9 @@ class Executor:
                 else:
                     end_at_limit(journal, why)
             case EndCancelled():
+                end_run(journal, "cancelled")
+            case EndAfterRequest(reason):
+                journal.append(CancelRequested(reason=reason))
                 end_run(journal, "cancelled")
             case Expire():
                 expire(journal)

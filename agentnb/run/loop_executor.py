@@ -204,8 +204,8 @@ class LoopExecutor:
     # -- the next event of the loop --------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Append the next event of the loop, as its design decides; nothing if it waits for detached calls, or if model
-        requests are held.
+        """Append the next event of the loop, as its design decides; nothing if it waits for detached calls, or if its
+        model request may not start (now).
 
         Raises UsageError if the design returns no event, ImpossibleEvent if a field of the event is not valid, and the
         errors of `Journal.append`.
@@ -224,6 +224,8 @@ class LoopExecutor:
             raise UsageError(f"{design.name}.advance() must return an event (agentnb.core.events), not {shown(event)}.")
         event = checked(values_as_json(event, design.name))
         if isinstance(event, ModelStart):
+            if gate.excludes("model", frame.path, frame.state.turn + 1):
+                return
             if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
                 if gate.stop_at_limit(why):
                     journal.fresh = True  # no event was appended, but the gate has closed

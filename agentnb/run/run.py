@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, Queue, RunResumed, RunStart
+from agentnb.core.events import Delta, Event, ModelStart, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -46,7 +46,7 @@ from agentnb.run.event_data import input_as_json
 from agentnb.run.files import written_atomically
 from agentnb.run.frame import Frame
 from agentnb.run.gate.breakpoints import Breakpoints
-from agentnb.run.gate.gate import Gate, Unit
+from agentnb.run.gate.gate import Gate, OnlyRequest, Unit
 from agentnb.run.gate.names import names_in
 from agentnb.run.journal import Journal, Watcher, new_run_id
 from agentnb.run.loop_context import context_of_loop
@@ -491,6 +491,13 @@ class Run(Decisions, Recording):
     def hold_requests(self, hold: Callable[[], bool]) -> None:
         """Start no model request while `hold()` is True. `look_again` has to be called when that changes."""
         self._gate.hold = hold
+
+    def end_after(self, request: ModelStart, reason: str) -> None:
+        """Start nothing but this request of the recording again, and cancel the run before another effect would start.
+
+        The loop may end the run before. reason: the reason of the cancellation.
+        """
+        self._gate.only_request = OnlyRequest(request.path, request.turn, reason)
 
     @property
     def is_held(self) -> bool:

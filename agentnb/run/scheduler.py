@@ -176,6 +176,12 @@ class EndCancelled(Struct, frozen=True):
     """End a cancelled run: the tool that cancelled its own run has returned."""
 
 
+class EndAfterRequest(Struct, frozen=True):
+    """Cancel the run: the only request that may start is answered."""
+
+    reason: str
+
+
 class Expire(Struct, frozen=True):
     """Reject the calls whose deadline for an answer has passed."""
 
@@ -224,6 +230,7 @@ Action = (
     | LetContinue
     | EndAtLimit
     | EndCancelled
+    | EndAfterRequest
     | Expire
     | Suspend
     | EndStep
@@ -336,6 +343,11 @@ def next_actions(
     if moved is not None:
         return
 
+    # A run that may start one request only ends after it.
+    if gate.only_request is not None and not inflight:
+        yield EndAfterRequest(gate.only_request.reason)
+        return
+
     # Nothing can happen before a wakeup, unless the run waits only for a person. Then apply the deadlines that have
     # passed. If none has, a run that suspends at questions ends, and a step ends.
     only_questions = not inflight and all(effect.kind == "question" for effect in effects)
@@ -379,6 +391,9 @@ def _start_effects(
         return
 
     for effect in required:
+        if gate.excludes(effect.kind, effect.path, state.turn):
+            continue
+
         # It is in flight. A loop that checks its calls in order starts none before the calls ahead are checked.
         if effect in inflight:
             if loop.checks(effect):

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from itertools import islice
 from pathlib import Path
@@ -23,15 +23,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from agentnb.core.errors import UsageError, printable
-from agentnb.core.events import Delta, Event, ModelEnd, ModelStart
+from agentnb.core.events import Event, ModelEnd, ModelStart
 from agentnb.core.json import plain_number
 from agentnb.core.lazy import optional_module
 from agentnb.core.loop import Design
 from agentnb.core.messages import text_of
 from agentnb.core.protocols import sample_of_run
 from agentnb.run import Recording, Run, Snapshot, replay
-from agentnb.run import host as hosting
-from agentnb.run.host import call_in
 from agentnb.run.validation import shown
 from agentnb.studies.driving import StudyRun
 from agentnb.studies.grid import (
@@ -55,8 +53,8 @@ Until = Literal["step", "end"]
 Value = str | int | float | bool | None
 Measure = Callable[[Recording], Value]
 
-_STARTS = frozenset({"model_start", "call_start", "approval_request", "run_paused"})
-"""The types of the events that start what comes after a step."""
+_AFTER = frozenset({"model_start", "model_end", "call_start", "approval_request", "run_paused", "cancel"})
+"""The types of the events that begin what comes after a step, or are of another step."""
 
 STEP_IS_OVER = "the sample ends with its step"
 """The reason for which a sample is cancelled after its step."""
@@ -95,7 +93,8 @@ def resample(
     nested loops too. One of the two is needed. n: the number of samples of a step.
 
     until: "end" continues each sample to the end of the run, and so runs tools. "step" ends it when the model has
-    answered, before a call or another request starts.
+    answered: neither a call nor another request starts, not even one that the design starts while the answer
+    streams, or one of a loop beside it.
 
     measure: a function that is passed a sample (which can be read like a run) and returns a text, a number, True, False
     or None. It is called when a table is made, in the thread that asks for the table, and for the panel in a thread of
@@ -125,7 +124,7 @@ def resample(
     return Resampling(
         _Steps(recording, steps, count, seed),
         source,
-        measure or (_output if until == "end" else _answer),
+        measure or (_output if until == "end" else None),
         at_once=at_once_of(at_once),
         progress=progress,
     )
@@ -162,28 +161,17 @@ def _steps(recording: Recording, at: Any, every: Any) -> list[ModelStart]:
     return [before[-1] if before else of_loop[0]]
 
 
-class StepEnd:
-    """Finds the end of a step: the first start of something else after the model's answer."""
-
-    def __init__(self, step: ModelStart) -> None:
-        self._path = step.path
-        self._is_answered = False
-
-    def is_at(self, event: Event) -> bool:
-        """Return True if the step is over before this event, the next one."""
-        if event.path == self._path:
-            if event.type in ("model_end", "model_error"):
-                self._is_answered = True
-                return False
-            if isinstance(event, ModelStart) and event.attempt > 1:  # the answer is continued, or asked for again
-                self._is_answered = False
-        return self._is_answered and event.type in _STARTS
-
-
 def end_of_step(events: Sequence[Event], step: ModelStart) -> int:
-    """Return the number of events until a step is over, in the run or in a sample."""
-    end = StepEnd(step)
-    return next((event.seq for event in islice(events, step.seq, None) if end.is_at(event)), len(events))
+    """Return the number of events until a step is over: before the first of something else after the answer."""
+    is_answered = False
+    for event in islice(events, step.seq, None):
+        if event.path == step.path and event.type in ("model_end", "model_error"):
+            is_answered = True
+        elif event.path == step.path and isinstance(event, ModelStart) and event.attempt > 1:
+            is_answered = False  # the answer is continued, or asked for again
+        elif is_answered and event.type in _AFTER:
+            return event.seq
+    return len(events)
 
 
 class _Steps(Grid):
@@ -242,14 +230,7 @@ class _Source:
         run = self.fork(step, seed)
         sample_of_run[run.id] = step.seq, seed
         if self.until == "step":
-            end = StepEnd(step)
-
-            def stop_after_the_step(event: Event | Delta) -> None:
-                if event.type == "run_paused" and getattr(event, "by", "") == "breakpoint":
-                    call_in(hosting.host.loop, partial(run.cancel, STEP_IS_OVER))
-
-            run.breakpoints.add(lambda event, state: end.is_at(event))
-            run.watch(stop_after_the_step)
+            run.end_after(step, STEP_IS_OVER)
         return run
 
 
@@ -333,7 +314,9 @@ class Resampling(Study):
 
     _kind_of_run = Sample
 
-    def __init__(self, steps: _Steps, source: _Source, measure: Measure, *, at_once: int, progress: bool) -> None:
+    def __init__(
+        self, steps: _Steps, source: _Source, measure: Measure | None, *, at_once: int, progress: bool
+    ) -> None:
         self._steps = steps.steps
         self._source = source
         self._measure = measure
@@ -462,7 +445,7 @@ class Resampling(Study):
         if sample.drawn is None:
             return None
         if sample not in self._of_samples:
-            self._of_samples[sample] = _Measured.of(sample.drawn, self._measure)
+            self._of_samples[sample] = self._value_of(sample.drawn, sample.step)
         return self._of_samples[sample]
 
     @cached_property
@@ -471,9 +454,14 @@ class Resampling(Study):
         recording = self._source.recording
         events = recording.recording
         if self._source.until == "end":
-            return dict.fromkeys(self._steps, _Measured.of(recording.at(len(events) - 1), self._measure))
+            last = self._steps[max(self._steps)]
+            return dict.fromkeys(self._steps, self._value_of(recording.at(len(events) - 1), last))
         ends = {at: end_of_step(events, step) for at, step in self._steps.items()}
-        return {at: _Measured.of(recording.at(end - 1), self._measure) for at, end in ends.items()}
+        return {at: self._value_of(recording.at(end - 1), self._steps[at]) for at, end in ends.items()}
+
+    def _value_of(self, recording: Recording, step: ModelStart) -> _Measured:
+        """Return what is measured in a recording; without a measure, the answer to the request of the step."""
+        return _Measured.of(recording, self._measure or (lambda run: _answer(run, step)))
 
     def _ended_at(self, at: int) -> list[_Measured]:
         """Return what was measured at a step, without errors."""
@@ -540,7 +528,13 @@ def _output(run: Recording) -> Value:
     return output if isinstance(output, (str, int, float, bool, type(None))) else json.dumps(output, sort_keys=True)
 
 
-def _answer(run: Recording) -> Value:
-    """Return the names of the tools that the last answer calls, or else its text."""
-    answer = next(event for event in reversed(run.events) if isinstance(event, ModelEnd))
+def _answer(run: Recording, step: ModelStart) -> Value:
+    """Return the names of the tools that the answer of a step calls, or else its text.
+
+    Raises ValueError if there is no answer.
+    """
+    events = islice(run.events, step.seq, None)
+    answer = next((event for event in events if isinstance(event, ModelEnd) and event.path == step.path), None)
+    if answer is None:
+        raise ValueError("The request of the step has no answer.")
     return ", ".join(call.name for call in answer.message.tool_calls) or text_of(answer.message.content)

@@ -12,10 +12,11 @@ import pytest
 
 import agentnb
 from agentnb import Run, SessionLoop, Store, UsageError, tool
+from agentnb.core.events import RunEnd
 from agentnb.errors import RecordingMismatch
 from agentnb.studies import Resampling
 from agentnb.testing import Recorded, ScriptedLLM, call
-from tests.designs import WORLDS
+from tests.designs import EXECUTED, WORLDS
 from tests.test_designs import drive
 from tests.worlds import until
 
@@ -115,11 +116,31 @@ async def test_every_turn_is_drawn_and_the_last_one_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("world", [name for name in WORLDS if name not in WITHOUT_MODEL])
-async def test_the_steps_of_every_design_can_be_drawn(world: str) -> None:
+async def test_a_step_of_every_design_is_one_request_and_starts_no_call(world: str) -> None:
     run = await drive(WORLDS[world]().start("go"))
+    EXECUTED.clear()
     drawn = await resample(run, every="turn", n=1, until="step", approve=True)
-    frame = drawn.flip_rates()
-    assert list(frame["n"] + frame["failed"]) == [1] * len(frame)
+    assert EXECUTED == []
+    assert list(drawn.flip_rates()["n"]) == [1] * len(requests(run))
+    for sample in drawn.samples:
+        assert sample.run is not None
+        own = [event.type for event in sample.run.events[sample.step.seq :]]
+        assert (own.count("model_start"), own.count("call_start"), own.count("approval_request")) == (1, 0, 0)
+
+
+async def test_a_step_without_its_request_has_an_error_in_place_of_a_value() -> None:
+    run = await World().run()
+
+    class Impatient(SessionLoop):
+        def advance(self, state: Any) -> Any:
+            return RunEnd(reason="completed", output="no request")
+
+        @classmethod
+        def kind(cls) -> str:
+            return SessionLoop.kind()
+
+    drawn = await resample(run, at=0, n=1, until="step", loop=Impatient(ScriptedLLM(["never"])))
+    assert list(drawn.table()["error"]) == ["ValueError: The request of the step has no answer."]
 
 
 async def test_recorded_tools_serve_what_is_not_to_vary() -> None:

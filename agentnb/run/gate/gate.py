@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallStart, Event, RunPaused, RunResumed, RunStart
@@ -42,6 +42,17 @@ UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 Pauser = Literal["human", "step", "breakpoint", "limit"]
 """The source of a pause (`RunPaused.by`)."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
+
+
+class OnlyRequest(NamedTuple):
+    """The only effect that a run may start: the request of the loop at `path` with this turn.
+
+    reason: for which the run is cancelled when the answer is there, and nothing but an effect can follow.
+    """
+
+    path: str
+    turn: int
+    reason: str
 
 
 @dataclass
@@ -97,6 +108,8 @@ class Gate:
         """A function that returns True while no model request may start: of a study whose limit is reached."""
         self.is_held = False
         """True if a model request has not started for this reason."""
+        self.only_request: OnlyRequest | None = None
+        """The only effect that may start: of the sample of one step. None if every effect may start."""
         self.suspends_at_questions = False
         """True if the run ends in this process (suspended) when it waits only for a person."""
         self._turn_ends: set[int] = set()
@@ -132,6 +145,11 @@ class Gate:
         """Return True if no model request may start now."""
         self.is_held = self.hold()
         return self.is_held
+
+    def excludes(self, kind: str, path: str, turn: int) -> bool:
+        """Return True if an effect of the loop at `path`, in this turn, may never start: only a request may."""
+        only = self.only_request
+        return only is not None and (kind != "model" or (path, turn) != only[:2])
 
     def ask_for_pause(self, reason: str, by: Pauser = "human") -> None:
         """Request a pause: close the gate until the run is paused, or the request is withdrawn.
