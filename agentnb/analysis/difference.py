@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
-from agentnb.analysis.sources import one_source
-from agentnb.core.events import Event
+from msgspec.structs import replace
+
+from agentnb.analysis.sources import Source, one_source
+from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import fold
 from agentnb.run.past.alignment import Pair, aligned, common_start
+from agentnb.run.past.fork import ancestors_of
 from agentnb.run.past.normalisation import CallNames, call_names, normalised_event, normalised_state
 from agentnb.widgets.text import as_json, one_line, visible
 from agentnb.widgets.views.rows import row
@@ -81,8 +84,19 @@ def diff(left: Any, right: Any) -> Difference:
     """
     one, other = one_source(left), one_source(right)
     names = (one.name, other.name) if one.name != other.name else (f"{one.name} (left)", f"{other.name} (right)")
+    one, other = _as_shared(one, other), _as_shared(other, one)
     states = [normalised_state(fold(of.events).dump(), call_names(of.events)) for of in (one, other)]
     return Difference(*names, aligned(one.events, other.events), list(_changes("", *states)))
+
+
+def _as_shared(of: Source, fork: Source) -> Source:
+    """Return an imported recording with the configuration of its fork: that of its own loop is not known."""
+    start, other = of.events[0], fork.events[0]
+    if not isinstance(start, RunStart) or not isinstance(other, RunStart) or "imported" not in start.config:
+        return of
+    if start.run_id not in (run for run, _ in ancestors_of(other)):
+        return of
+    return of._replace(events=[replace(start, config=other.config), *of.events[1:]])
 
 
 def _changes(where: str, left: Any, right: Any) -> Iterator[StateChange]:

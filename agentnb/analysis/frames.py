@@ -26,7 +26,7 @@ from agentnb.analysis.rows import (
     event_rows,
     message_rows,
 )
-from agentnb.analysis.run_rows import RunRow, row_without_events, run_row, tagged_sources
+from agentnb.analysis.run_rows import RunRow, imported, row_without_events, run_row, tagged_sources
 from agentnb.analysis.sources import Source, outlined_sources, sources
 from agentnb.core.json import to_plain
 from agentnb.core.lazy import optional_module
@@ -162,7 +162,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "id": "the id of the run",
         "study": _PLACE["study"],
         "loop": "the kind of the loop",
-        "outcome": "done, failed, cancelled, open (not ended), or not started",
+        "outcome": "done, failed, cancelled, ended (in a file of another tool: how is not known), open, or not started",
         "stop_reason": "the reason for the end: completed, limit, max_turns, error, ...; missing for an open run",
         "output": "the output, a JSON value",
         "error": "the type and the message of the error that the run failed with",
@@ -263,7 +263,17 @@ def runs(of: Any) -> DataFrame:
     for name in ("time", "began"):
         frame[name] = _as_times(frame[name])
     _add_factors(frame, [*(place.arm for place in places), *(run.arm for run in without_events)], [1] * len(rows))
+    _add_fields(frame, [imported(one.source.events[0]).get("fields") or {} for one in found])
     return frame
+
+
+def _add_fields(frame: DataFrame, fields: Sequence[Mapping[str, Any]]) -> None:
+    """Add a column for each value that files of other tools have beside the messages, such as a reward."""
+    missing: list[Mapping[str, Any]] = [{}] * (len(frame) - len(fields))
+    for name in dict.fromkeys(name for one in fields for name in one):
+        column = name if name not in frame else f"file_{name}"
+        frame[column] = [one.get(name) for one in (*fields, *missing)]
+        frame.attrs["columns"][column] = f"the value of {name} in the file of another tool"
 
 
 def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> DataFrame:

@@ -7,7 +7,7 @@ take seconds. Events of nested loops count for their run. Events that are counte
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -181,6 +181,11 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
     assert isinstance(start, RunStart)
     end = last if isinstance(last, RunEnd) and last.terminal else None
     counts = _counts(events, source.elsewhere)
+    about = imported(start)
+    if isinstance(totals := about.get("usage"), Mapping):  # a file may have them for the whole run only
+        counts.usage = {**{name: amount for name, amount in totals.items() if name != "cost"}, **counts.usage}
+        if "cost" in totals and (math.isnan(counts.cost) or counts.cost_is_estimated):
+            counts.cost, counts.cost_is_estimated, counts.without_price = float(totals["cost"]), False, {}
     figures, before = _figures(events, source.elsewhere)
     error = end.error if end is not None else counts.failure
     by = counts.decisions
@@ -190,7 +195,7 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
         id=start.run_id,
         study=place.study,
         loop=start.loop,
-        outcome=_outcome(end, counts.failure),
+        outcome="ended" if end is None and about.get("ended") and not counts.failure else _outcome(end, counts.failure),
         stop_reason=end.reason if end is not None else None,
         output=end.output if end is not None else None,
         error=f"{error.type}: {error.message}" if error is not None else None,
@@ -209,7 +214,7 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
         cache_saved=counts.cache_saved,
         time=began,
         began=began,
-        seconds=max(0.0, _lasted(events) - figures.rest - before.seconds),
+        seconds=max(_lasted(events) - figures.rest - before.seconds, 0.0),  # in this order, so that NaN stays
         waited=figures.waited - before.waited if counts.are_waits_known else NEVER,
         paused=figures.paused - before.paused,
         away=figures.idle - before.idle,
@@ -250,6 +255,12 @@ def row_without_events(run: StudyRun, study: str) -> RunRow:
         repeat=run.repeat,
         seed=run.seed,
     )
+
+
+def imported(start: Event) -> Mapping[str, Any]:
+    """Return what an imported recording has besides its events; empty for other runs."""
+    about = start.config.get("imported") if isinstance(start, RunStart) else None
+    return about if isinstance(about, Mapping) else {}
 
 
 def _outcome(end: RunEnd | None, failure: ErrorInfo | None) -> str:

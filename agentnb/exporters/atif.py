@@ -139,7 +139,7 @@ class _Steps:
             kept["extra"] = {**rest, **(kept.get("extra") or {})}
         if metrics or kept:
             step["metrics"] = {**metrics, **kept}
-        facts = {"finish_reason": end.finish_reason or end.stop_reason, "response_id": end.response_id}
+        facts = {name: getattr(end, name) for name in ("finish_reason", "stop_reason", "response_id")}
         if facts := {name: fact for name, fact in facts.items() if fact is not None}:
             step["extra"] = {**facts, **(step.get("extra") or {})}
         for call in asked.calls:

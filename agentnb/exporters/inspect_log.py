@@ -89,6 +89,7 @@ def written(events: Sequence[Event], lost: Counter[str]) -> bytes:
             "dataset": dataset,
             "model": model,
             "config": {},
+            **({} if end is not None else {"metadata": {"agentnb": {"ended": False}}}),
         },
         "stats": {"started_at": started or "", "completed_at": ended or ""},
         "samples": [{key: value for key, value in entry.items() if value is not None}],
@@ -185,15 +186,19 @@ class _Sample:
             failed = asked.failed
             words = f"{failed.error.type}: {failed.error.message}" if failed is not None else "There is no answer."
             return {**made, "error": words}
-        reason = end.finish_reason if end.finish_reason in ("stop", "tool_calls", "max_tokens", "unknown") else None
-        stop = reason or _STOPS.get(end.stop_reason or "") or ("tool_calls" if end.message.tool_calls else "stop")
-        self.lost["stop reasons in the words of the server"] += end.finish_reason not in (None, stop)
+        reason = end.finish_reason if end.finish_reason in ("stop", "tool_calls", "max_tokens") else None
+        stop = reason or _STOPS.get(end.stop_reason or "", "unknown")
         usage = {_USAGE[name]: amount for name, amount in end.usage.items() if name in _USAGE}
         self.lost["counts of usage"] += len(end.usage) - len(usage)
         made["output"]["choices"] = [{"message": self.pool[self._places[id(asked)]], "stop_reason": stop}]
         if usage:
-            total = {"total_tokens": usage.get("input_tokens", 0) + usage.get("output_tokens", 0)}
-            made["output"]["usage"] = {"input_tokens": 0, "output_tokens": 0, **total, **usage}
+            known = {"input_tokens", "output_tokens"} <= usage.keys()  # what is not known is not 0
+            total = {"total_tokens": usage["input_tokens"] + usage["output_tokens"]} if known else {}
+            made["output"]["usage"] = {**total, **usage}
+        if end.finish_reason not in (None, stop) or end.stop_reason is not None:
+            made["output"]["metadata"] = {
+                "agentnb": {"finish_reason": end.finish_reason, "stop_reason": end.stop_reason}
+            }
         if end.response_id:
             made["output"]["response_id"] = end.response_id
         return made

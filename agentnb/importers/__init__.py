@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from msgspec.structs import replace
 
 from agentnb.core.errors import AgentnbError
-from agentnb.core.events import Event, RunStart
+from agentnb.core.events import Event, ModelEnd, RunEnd, RunStart
 from agentnb.importers.content import anthropic_answer, content_of, message_of, openai_answer
 from agentnb.importers.source import ForeignFile
 from agentnb.importers.writer import Answer, Call, Writer, seconds, stamp
@@ -116,6 +116,8 @@ def recordings(
     digest = sha256(data).hexdigest()[:20]
     found: list[Imported] = []
     events: list[Event] = []
+    labels: list[str] = []
+    is_document = file.document is not None
 
     def complete() -> None:
         """Add the recording of the events so far, with what was lost."""
@@ -128,6 +130,11 @@ def recordings(
             about["untimed"] = untimed
         if lost:
             about["lost"] = dict(sorted(lost.items()))
+        # A file that is one JSON value was written at the end, and that is an answer: the run is over.
+        is_over = about.pop("ended", False) or (is_document and _is_answered(events))
+        if is_over and not file.damage and not isinstance(events[-1], RunEnd):
+            about["ended"] = True
+        labels.append(" ".join(str(about.pop("label", "")).split())[:80])
         events[0] = replace(start, config={**start.config, "imported": about})
         title = path.name.split(".")[0] or path.name
         found.append(Imported(title if not found else f"{title}#{len(found) + 1}", tuple(events)))
@@ -153,4 +160,19 @@ def recordings(
         warnings.warn(
             f"{path}: a part is damaged and left out: {file.damage[0]:.200}{others}.", RuntimeWarning, stacklevel=2
         )
-    return found
+    if len(found) == 1:
+        return found
+    # Of many, each has the name by which a person knows it, if the file tells one.
+    return [
+        Imported(f"{path.name.split('.')[0]} {label}" if label else one.name, one.events)
+        for one, label in zip(found, labels, strict=True)
+    ]
+
+
+def _is_answered(events: list[Event]) -> bool:
+    """Return True if the last message of the outermost loop is an answer without calls."""
+    told = (
+        event for event in reversed(events) if not event.path and event.type not in ("state_update", "phase_change")
+    )
+    last = next(told, None)
+    return isinstance(last, ModelEnd) and not last.message.tool_calls

@@ -14,7 +14,7 @@ from agentnb.core.errors import VersionMismatch
 from agentnb.core.events import Event, Outcome
 from agentnb.core.json import to_json_data
 from agentnb.core.messages import Message
-from agentnb.importers.content import content_of
+from agentnb.importers.content import content_of, openai_usage
 from agentnb.importers.source import ForeignFile
 from agentnb.importers.writer import Answer, Call, Writer, seconds
 
@@ -60,10 +60,17 @@ def _about(document: Mapping[str, Any]) -> dict[str, Any]:
         "notes": document.get("notes"),
         "final_metrics": document.get("final_metrics"),
         "extra": document.get("extra"),
+        "usage": openai_usage(_totals(document.get("final_metrics"))),
         "continues_in": document.get("continued_trajectory_ref"),
     }
     kept: dict[str, Any] = to_json_data({key: value for key, value in about.items() if value not in (None, {}, [])})
     return kept
+
+
+def _totals(given: Any) -> dict[str, Any]:
+    """Return the totals of a trajectory under the names of the metrics of a step."""
+    totals: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    return {str(name).removeprefix("total_"): amount for name, amount in totals.items()}
 
 
 def _trajectory(
@@ -123,6 +130,11 @@ def _agent_step(
     # What the vocabulary of events has no field for is kept as details of the answer.
     rest = {key: value for key, value in metrics.items() if key not in _USAGE and value not in (None, [], {})}
     details = {**({"metrics": rest} if rest else {}), **(_details(step) or {})}
+    extra, facts = details.get("extra"), {}
+    if isinstance(extra, Mapping):
+        facts = {name: extra[name] for name in _FACTS if isinstance(extra.get(name), str)}
+        details["extra"] = {name: value for name, value in extra.items() if name not in facts}
+        details = {name: value for name, value in details.items() if value}
     thoughts = step.get("reasoning_content")
     answer = Answer(
         content=content_of(step.get("message")),
@@ -131,11 +143,14 @@ def _agent_step(
         details=to_json_data(details) if details else None,
         usage={key: value for key, value in usage.items() if value is not None},
         model=str(step.get("model_name") or model or "") or None,
+        **facts,
     )
     yield from writer.answer(answer, time)
 
 
 _USAGE = frozenset({"prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd"})
+_FACTS = ("finish_reason", "stop_reason", "response_id")
+"""What agentnb's exporter, and others, write of an answer in `extra`."""
 _DETAILS = ("reasoning_effort", "is_copied_context", "llm_call_count", "extra")
 
 

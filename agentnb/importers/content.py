@@ -187,19 +187,35 @@ def openai_usage(given: Any) -> dict[str, Any]:
     """Return usage in one of OpenAI's formats, or in a format with the names of `input_tokens`, `output_tokens`."""
     if not isinstance(given, Mapping):
         return {}
-    inputs = _part(given, "prompt_tokens_details", "input_tokens_details")
-    outputs = _part(given, "completion_tokens_details", "output_tokens_details")
+    inputs = _part(given, "prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
+    outputs = _part(given, "completion_tokens_details", "output_tokens_details", "outputTokenDetails")
     found = {
-        "input_tokens": _first(given, "input_tokens", "prompt_tokens"),
-        "output_tokens": _first(given, "output_tokens", "completion_tokens"),
-        "cache_read_tokens": _first(inputs, "cached_tokens")
-        or _first(given, "cached_input_tokens", "cached_tokens", "input_tokens_cache_read", "cache_read_tokens"),
-        "cache_write_tokens": _first(given, "input_tokens_cache_write", "cache_write_tokens"),
-        "reasoning_tokens": _first(outputs, "reasoning_tokens")
-        or _first(given, "reasoning_output_tokens", "reasoning_tokens"),
-        "cost": _first(given, "cost", "cost_usd", "total_cost"),
+        "input_tokens": _first(given, *_INPUT),
+        "output_tokens": _first(given, *_OUTPUT),
+        "cache_read_tokens": _first(inputs, "cached_tokens", "cacheReadTokens") or _first(given, *_CACHE_READ),
+        "cache_write_tokens": _first(given, *_CACHE_WRITE),
+        "reasoning_tokens": _first(outputs, "reasoning_tokens", "reasoningTokens") or _first(given, *_REASONING),
+        "cost": _first(given, *COST),
     }
+    if "cacheReadInputTokens" in given or "cacheWriteInputTokens" in given:  # of Bedrock, which counts them apart
+        parts = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+        found["input_tokens"] = _sum(*(given.get(name) for name in parts))
     return {name: value for name, value in found.items() if value is not None}
+
+
+_INPUT = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
+_OUTPUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount")
+_CACHE_READ = (
+    *("cached_input_tokens", "cached_tokens", "input_tokens_cache_read", "cache_read_tokens"),
+    *("cache_read_input_tokens", "cachedInputTokens", "cacheReadInputTokens", "cachedContentTokenCount"),
+)
+_CACHE_WRITE = (
+    *("input_tokens_cache_write", "cache_write_tokens", "cache_creation_input_tokens"),
+    *("cacheWriteInputTokens", "cacheCreationInputTokens"),
+)
+_REASONING = ("reasoning_output_tokens", "reasoning_tokens", "reasoningTokens", "thoughtsTokenCount")
+COST = ("cost", "cost_usd", "total_cost", "response_cost", "costUSD", "totalCost")
+"""The names under which a file tells what an answer, or a run, has cost in US dollars."""
 
 
 def _part(given: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

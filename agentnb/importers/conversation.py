@@ -13,6 +13,7 @@ from agentnb.core.events import Event
 from agentnb.core.messages import Message
 from agentnb.importers.blocks import read_block
 from agentnb.importers.content import (
+    COST,
     anthropic_usage,
     content_of,
     message_of,
@@ -20,7 +21,7 @@ from agentnb.importers.content import (
     openai_usage,
 )
 from agentnb.importers.source import ForeignFile
-from agentnb.importers.writer import Answer, Call, Writer, error_of, seconds
+from agentnb.importers.writer import Answer, Call, Writer, error_of, numbers, seconds
 
 SAME_ROLES = {"human": "user", "gpt": "assistant", "ai": "assistant", "model": "assistant", "function": "tool"}
 """Other names of the roles."""
@@ -47,7 +48,8 @@ def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str 
             answer = openai_answer(given, file.lost)
             named = given.get("model")
             answer.model = named if isinstance(named, str) else model
-            answer.usage = usage_of(given.get("usage"))
+            cost = next((given[name] for name in COST if name in given), None)  # it may be beside the usage
+            answer.usage = numbers({"cost": cost}) | usage_of(given.get("usage"))
             reason = given.get("stop_reason") or given.get("finish_reason")
             answer.finish_reason = reason if isinstance(reason, str) else None
             answer.response_id = given["response_id"] if isinstance(given.get("response_id"), str) else None
@@ -150,10 +152,13 @@ def _list(value: Any) -> list[Any]:
 
 def usage_of(given: Any) -> dict[str, Any]:
     """Return usage in the format of Anthropic or of OpenAI."""
-    has_cache = isinstance(given, Mapping) and bool(
-        given.keys() & {"cache_read_input_tokens", "cache_creation_input_tokens"}
-    )
-    return anthropic_usage(given) if has_cache else openai_usage(given)
+    if not isinstance(given, Mapping):
+        return {}
+    has_cache = bool(given.keys() & {"cache_read_input_tokens", "cache_creation_input_tokens"})
+    if not has_cache or "prompt_tokens" in given:  # LiteLLM has OpenAI's counts beside those of Anthropic's cache
+        return openai_usage(given)
+    cost = {"cost": openai_usage(given).get("cost")}
+    return anthropic_usage(given) | {name: amount for name, amount in cost.items() if amount is not None}
 
 
 class Known:

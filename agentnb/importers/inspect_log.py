@@ -137,6 +137,8 @@ def _sample(file: ForeignFile, header: Mapping[str, Any], sample: Mapping[str, A
     about = {
         "version": header.get("version"),
         "id": f"{sample.get('id')}/{sample.get('epoch')}",
+        "label": f"{sample.get('id')} epoch {sample.get('epoch')}",
+        "fields": {name: sample[name] for name in ("id", "epoch") if isinstance(sample.get(name), (int, str))},
         "task": evaluation.get("task"),
         "model": evaluation.get("model"),
         "target": sample.get("target"),
@@ -159,6 +161,8 @@ def _sample(file: ForeignFile, header: Mapping[str, Any], sample: Mapping[str, A
     # The end: an error, a limit, or the sample's output.
     if isinstance(error := sample.get("error"), Mapping):
         yield from writer.end("error", error=error_of("SampleError", error.get("message")))
+    elif is_open(evaluation):
+        return
     elif sample.get("limit"):
         yield from writer.end("limit", error=error_of("Limit", to_json_data(sample["limit"])))
     else:
@@ -168,6 +172,13 @@ def _sample(file: ForeignFile, header: Mapping[str, Any], sample: Mapping[str, A
         message = first.get("message") if isinstance(first, Mapping) else None
         text = content_of(message.get("content")) if isinstance(message, Mapping) else None
         yield from writer.end("completed", seconds(sample.get("completed_at"), file.lost), text)
+
+
+def is_open(evaluation: Mapping[str, Any]) -> bool:
+    """Return True if the log is one that agentnb has exported from a recording without an end."""
+    metadata = evaluation.get("metadata")
+    own = metadata.get("agentnb") if isinstance(metadata, Mapping) else None
+    return isinstance(own, Mapping) and own.get("ended") is False
 
 
 def _type(event: Any) -> str:
@@ -186,6 +197,7 @@ class _Sample:
         if isinstance(transcript, Mapping):  # of an older log
             events = transcript.get("events") if events is None else events
             self.attachments |= transcript["content"] if isinstance(transcript.get("content"), Mapping) else {}
+        self.known = Known()  # the messages of the outermost loop
         self.events_of_sample: list[Any] = events if isinstance(events, list) else []
         shared = data.get("messages") if isinstance(data, Mapping) else sample.get("message_pool")
         self.shared = [self.resolved(one) for one in shared] if isinstance(shared, list) else []
@@ -218,7 +230,7 @@ class _Sample:
 
     def events(self, events: Sequence[Any], writer: Writer) -> Iterator[Event]:
         """Yield the events of one loop. The events in the span of a tool are those of a nested loop."""
-        known = Known()
+        known = Known() if writer.path else self.known
         position = 0
         tool_span, began = "", 0.0
         while position < len(events):
@@ -296,7 +308,9 @@ class _Sample:
         began = seconds(event.get("timestamp"), self.file.lost)
         given = self.resolved(event.get("input"))
         yield from writer.close()
-        yield from writer.own_call(id, named, given if isinstance(given, Mapping) else {}, began)
+        is_scorer = event.get("type") == "scorer"
+        arguments = given if isinstance(given, Mapping) else {}
+        yield from writer.own_call(id, named, arguments, began, is_apart=is_scorer)
         yield from writer.begin(id, began)
         nested = writer.nested(id, named)
         if nested is not None:
@@ -340,8 +354,12 @@ class _Sample:
         answered = output.get("model")
         answer.model = answered if isinstance(answered, str) and answered else answer.model
         answer.usage = usage_of(output.get("usage"))
-        reason = choice.get("stop_reason")
-        answer.finish_reason = reason if isinstance(reason, str) else None
+        metadata = output.get("metadata")
+        own = metadata.get("agentnb") if isinstance(metadata, Mapping) else None
+        reason = own.get("finish_reason") if isinstance(own, Mapping) else choice.get("stop_reason")
+        answer.finish_reason = reason if isinstance(reason, str) and reason != "unknown" else None
+        if isinstance(own, Mapping) and isinstance(own.get("stop_reason"), str):
+            answer.stop_reason = own["stop_reason"]
         config = event.get("config")
         answer.options = dict(config) if isinstance(config, Mapping) else {}
         yield from writer.answer(answer, seconds(event.get("completed"), self.file.lost), time)
@@ -394,9 +412,12 @@ class _Sample:
         yield from writer.result(id, words, ended, started=began, is_error=True, outcome=outcome, error=info)
 
     def rest(self, writer: Writer) -> Iterator[Event]:
-        """Yield the results at the end of the sample's messages that no tool event has."""
-        messages = self.sample.get("messages")
-        for given in messages if isinstance(messages, list) else ():
-            is_result = isinstance(given, Mapping) and given.get("role") == "tool"
-            if is_result and writer.is_open(str(given.get("tool_call_id"))):
+        """Yield what only the end of the sample's messages has: results without an event, and the user's last words."""
+        found = self.sample.get("messages")
+        messages = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+        answers = [number for number, one in enumerate(messages) if one.get("role") == "assistant"]
+        for number, given in enumerate(messages):
+            is_result = given.get("role") == "tool" and writer.is_open(str(given.get("tool_call_id")))
+            is_last = given.get("role") == "user" and answers and number > answers[-1]
+            if is_result or (is_last and self.known.new([self.resolved(given)])):
                 yield from said(self.file, [self.resolved(given)], writer)

@@ -203,9 +203,13 @@ def _conversation(file: ForeignFile, requests: Sequence[Mapping[str, Any]]) -> I
         "tools": request.get("tools") or request.get("functions"),
         "other": {key: one for key, one in value.items() if key not in _READ and one not in (None, [], {})},
     }
+    about["fields"] = {key: one for key, one in about["other"].items() if _is_field(one)}
+    about["label"] = _label(value)
+    # A judge has seen the whole conversation: nothing follows.
+    about["ended"] = any(name in value for name in ("reward", "score", "success", "passed"))
     if request is not value:
         about["request"] = {key: one for key, one in request.items() if key not in _READ and one not in (None, [], {})}
-    kept = to_json_data({key: value for key, value in about.items() if value not in (None, [], {})})
+    kept = to_json_data({key: value for key, value in about.items() if value not in (None, [], {}, "", False)})
     writer = Writer(file.lost, name="chat", about=kept)
     for place in ("system", "instructions"):  # of the system prompt, at Anthropic and in OpenAI's Responses
         if request.get(place) not in (None, "", []):
@@ -225,6 +229,25 @@ def _conversation(file: ForeignFile, requests: Sequence[Mapping[str, Any]]) -> I
         if has_answer:
             has_answer = yield from _response(file, _response_of(value), writer, request)
     yield from writer.start()
+
+
+def _is_field(value: Any) -> bool:
+    """Return True for a value that is a column of a table of runs: a number, or a short text."""
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 200)
+
+
+def _label(value: Mapping[str, Any]) -> str:
+    """Return the name by which a person knows one conversation among many: its task and its trial."""
+    words = []
+    for kind, names in (("task", _TASKS), ("trial", _TRIALS)):
+        found = next((value[name] for name in names if isinstance(value.get(name), (int, str))), None)
+        if found is not None:
+            words.append(f"{kind} {found}" if str(found).isdigit() else str(found))
+    return " ".join(words)
+
+
+_TASKS = ("task_id", "instance_id", "problem_id", "question_id", "task", "id")
+_TRIALS = ("trial", "epoch", "attempt")
 
 
 def _is_answer(given: Any) -> bool:

@@ -95,6 +95,7 @@ class Answer:
 class _Open:
     call: ToolCall
     is_started: bool = False
+    is_apart: bool = False
 
 
 class Writer:
@@ -253,12 +254,17 @@ class Writer:
         """Return the name of the tool of an open call."""
         return self._open[id].call.name
 
-    def own_call(self, id: str, name: str, arguments: Any, time: float = 0.0) -> Iterator[Event]:
-        """Add a call that no answer of the file has made: a call of the loop itself."""
+    def own_call(
+        self, id: str, name: str, arguments: Any, time: float = 0.0, *, is_apart: bool = False
+    ) -> Iterator[Event]:
+        """Add a call that no answer of the file has made: a call of the loop itself.
+
+        is_apart: it is none of the agent's calls, and is not counted among them, such as that of a scorer.
+        """
         yield from self.start(time)
         given, malformed = parse_arguments(arguments)
         made = ToolCall(id=self._new_id(id), name=name, arguments=given, malformed=malformed)
-        self._open[id] = _Open(made)
+        self._open[id] = _Open(made, is_apart=is_apart)
         yield self._event(CallProposed(call=made, hidden=True), time)
 
     def begin(self, id: str, time: float = 0.0, arguments: Any = None) -> Iterator[Event]:
@@ -268,7 +274,8 @@ class Writer:
             return
         found.is_started = True
         ran = parse_arguments(arguments)[0] if arguments is not None else found.call.arguments
-        yield self._event(CallStart(call_id=found.call.id, name=found.call.name, arguments=ran), time)
+        started = CallStart(call_id=found.call.id, name=found.call.name, arguments=ran, own=found.is_apart)
+        yield self._event(started, time)
 
     def question(self, id: str, time: float = 0.0, reason: str = "") -> Iterator[Event]:
         """Ask a person about a call."""

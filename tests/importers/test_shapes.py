@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb.analysis import calls
-from agentnb.core.events import ModelStart
+from agentnb import SessionLoop
+from agentnb.analysis import calls, diff, runs
+from agentnb.core.events import ModelEnd, ModelStart
+from agentnb.testing import ScriptedLLM
 
 Json = dict[str, Any]
 
@@ -142,7 +144,7 @@ def test_what_only_the_last_step_of_swe_agent_has_is_carried(tmp_path: Path, ans
     assert recorded.lost == {}
 
 
-# -- logged requests and results --------------------------------------------------------------------------------------
+# -- logged requests and results ---------------------------------------------------------------------------------------
 
 
 def test_a_logged_request_has_its_options(tmp_path: Path) -> None:
@@ -160,3 +162,76 @@ def test_the_result_of_a_run_of_ag_ui_is_its_output(tmp_path: Path) -> None:
     ended = {"type": "RUN_FINISHED", **run, "result": {"degrees": 21}}
     recorded = opened(tmp_path, [{"type": "RUN_STARTED", **run}, said, ended])
     assert recorded.output == {"degrees": 21}
+
+
+# -- usage -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 2, "cache_read_input_tokens": 4}, (9, 2, 4)),  # LiteLLM
+        ({"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": 4}, (9, 2, 4)),  # Anthropic
+        ({"inputTokens": 5, "outputTokens": 2, "cacheReadInputTokens": 4}, (9, 2, 4)),  # Bedrock
+        ({"inputTokens": 9, "outputTokens": 2, "cachedInputTokens": 4}, (9, 2, 4)),  # Vercel AI SDK
+        ({"promptTokenCount": 9, "candidatesTokenCount": 2, "cachedContentTokenCount": 4}, (9, 2, 4)),  # Gemini
+    ],
+)
+def test_usage_is_read_in_every_spelling(tmp_path: Path, given: Json, read: tuple[int, int, int]) -> None:
+    answer = {"role": "assistant", "content": "Warm.", "usage": given}
+    usage = opened(tmp_path, [{"role": "user", "content": "How warm?"}, answer]).usage
+    assert (usage["input_tokens"], usage["output_tokens"], usage["cache_read_tokens"]) == read
+
+
+def test_a_cost_in_the_file_is_not_replaced_by_an_estimate(tmp_path: Path) -> None:
+    answer = {"role": "assistant", "content": "Warm.", "model": "gpt-4o", "cost": 0.25, "usage": {"prompt_tokens": 9}}
+    row = runs(opened(tmp_path, [{"role": "user", "content": "How warm?"}, answer])).iloc[0]
+    assert (row.cost, row.cost_is_estimated) == (0.25, False)
+
+
+def test_totals_that_a_file_has_for_the_whole_run_are_those_of_the_run(tmp_path: Path) -> None:
+    row = runs(opened(tmp_path, swe_agent(2, 2), "x.traj")).iloc[0]
+    assert (row.input_tokens, row.output_tokens, row.cost) == (50, 7, 0.5)
+
+
+# -- files with many recordings ----------------------------------------------------------------------------------------
+
+
+def test_the_runs_of_one_file_have_the_names_the_fields_and_the_outcome_that_it_tells(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "bye"}]
+    one = [{"task_id": 7, "trial": trial, "reward": float(trial), "info": {}, "traj": said} for trial in (0, 1)]
+    path = tmp_path / "airline.json"
+    path.write_text(json.dumps(one))
+    table = runs(path)
+    assert list(table["run"]) == ["airline task 7 trial 0", "airline task 7 trial 1"]
+    assert list(table["reward"]) == [0.0, 1.0]
+    assert list(table["task_id"]) == [7, 7]
+    assert set(table["outcome"]) == {"ended"}
+
+
+def test_a_conversation_that_waits_for_an_answer_is_open(tmp_path: Path) -> None:
+    assert runs(opened(tmp_path, [{"role": "user", "content": "How warm?"}])).iloc[0].outcome == "open"
+
+
+# -- out and in again --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["atif", "inspect", "ag-ui"])
+@pytest.mark.parametrize("reason", [None, "length", "end_turn"])
+def test_finish_reasons_last_words_and_the_missing_end_come_back(tmp_path: Path, format: str, reason: str) -> None:
+    answer = {"role": "assistant", "content": "Warm.", "finish_reason": reason, "usage": {"completion_tokens": 2}}
+    told = [{"role": "user", "content": "How warm?"}, answer, {"role": "user", "content": "###STOP###"}]
+    written = opened(tmp_path, told).export(tmp_path / "out.json", format=format)
+    again = agentnb.replay(written.path)
+    (end,) = (event for event in again.recording if isinstance(event, ModelEnd))
+    assert (end.finish_reason, end.usage) == (reason, {"output_tokens": 2})
+    assert "###STOP###" in str(again.recording[-1])  # the recording has no end
+    assert again.lost == {}
+
+
+async def test_the_difference_to_a_fork_of_an_imported_recording_begins_at_the_fork(tmp_path: Path) -> None:
+    recorded = opened(tmp_path, SHAPES["tau2"])
+    at = next(event.seq for event in recorded.recording if event.type == "call_end")
+    fork = recorded.fork(at=at, loop=SessionLoop(ScriptedLLM(["Cold."]), recorded.tools(at=at)))
+    await fork
+    assert diff(recorded, fork).common == at + 1
