@@ -1,7 +1,7 @@
 """Figures of recordings, one function for each (matplotlib).
 
-Each function returns the axes that it has drawn on, and uses neither pyplot nor its state. Without `axes=`, it makes a
-new figure, which is displayed as the last line of a cell: `timeline(run).figure`. With `axes=`, it draws on the given
+Each function returns the axes that it has drawn on, and uses neither pyplot nor its state. Without `ax=`, it makes a
+new figure, which is displayed as the last line of a cell: `timeline(run).figure`. With `ax=`, it draws on the given
 axes, and keeps the title and the labels that they have.
 
 A figure is a single image in a notebook that is read on light and on dark pages, so it has an opaque background, as the
@@ -74,13 +74,13 @@ TICKS = 6
 """The number of intervals of an axis in seconds, chosen so that the labels of short times do not overlap."""
 
 
-def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
+def timeline(of: Any, *, ax: Axes | None = None, axes: Axes | None = None) -> Axes:
     """Draw when models and calls ran or waited for a person: a row for each loop's model and for each call.
 
     The x axis is in seconds since the first event. Of more than 60 rows, the longest are drawn.
 
-    of: one recording. axes: the axes to draw on, None for a new figure. Returns the axes. Raises UsageError unless `of`
-    is exactly one recording and `axes` are matplotlib axes.
+    of: one recording. ax: the axes to draw on, None for a new figure; `axes` is another name. Returns the axes.
+    Raises UsageError unless `of` is exactly one recording and `ax` is matplotlib axes.
     """
     source = one_source(of)
     found = intervals(source)
@@ -93,7 +93,7 @@ def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
     drawn = [interval for interval in found if interval.lane in longest]
     lanes = list(dict.fromkeys(interval.lane for interval in drawn))
 
-    axes = _axes_for(axes, 9, 1.2 + 0.24 * max(3, len(lanes)))
+    axes = _axes_for(axes if ax is None else ax, 9, 1.2 + 0.24 * max(3, len(lanes)))
     shortest = 0.002 * max((interval.end for interval in drawn), default=0)  # an interval without duration is visible
     for kind in COLOURS:
         for number, lane in enumerate(lanes):
@@ -110,15 +110,15 @@ def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
+def dwell_times(of: Any, *, ax: Axes | None = None, axes: Axes | None = None) -> Axes:
     """Draw the time in seconds that each loop spent in each of its phases: a bar for each loop.
 
     With more than 30 loops, draw a row for each phase instead, with a dot for each loop and a line at the median, on a
     logarithmic axis.
 
-    of: one recording or several; the labels of loops of several runs have the run's name. axes: the axes to draw on,
-    None for a new figure. Returns the axes. Raises UsageError if `of` is not a recording or `axes` are not matplotlib
-    axes.
+    of: one recording or several; the labels of loops of several runs have the run's name. ax: the axes to draw on,
+    None for a new figure; `axes` is another name. Returns the axes. Raises UsageError if `of` is not a recording or
+    `ax` is not matplotlib axes.
     """
     found = sources(of)
     times: dict[tuple[str, str], dict[str, float]] = {}
@@ -127,8 +127,8 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
             loop = times.setdefault(("" if len(found) == 1 else source.name, interval.lane[0]), {})
             loop[interval.kind] = loop.get(interval.kind, 0.0) + interval.end - interval.start
     if len(times) > BARS:
-        return _draw_distributions(axes, times)
-    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
+        return _draw_distributions(axes if ax is None else ax, times)
+    axes = _axes_for(axes if ax is None else ax, 9, 1.3 + 0.4 * max(1, len(times)))
     # Each phase has one style in all bars. Visible parts have the styles that are easiest to distinguish.
     amounts = list(times.values())
     parts = dict.fromkeys(part for loop in amounts for part in loop)
@@ -159,16 +159,16 @@ def _draw_distributions(axes: Axes | None, times: Mapping[tuple[str, str], Mappi
     return axes
 
 
-def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
+def tokens(of: Any, *, ax: Axes | None = None, axes: Axes | None = None) -> Axes:
     """Draw the cumulative number of tokens that each run has read and written, and their cost.
 
     The x axis counts the answers of a run, in order. The cost has a separate axis at the right, in the model's
     currency. It is drawn only if the models reported it.
 
-    of: one recording or several. axes: the axes to draw on, None for a new figure. Returns the axes of the tokens.
-    Raises UsageError if `of` is not a recording or `axes` are not matplotlib axes.
+    of: one recording or several. ax: the axes to draw on, None for a new figure; `axes` is another name. Returns
+    the axes of the tokens. Raises UsageError if `of` is not a recording or `ax` is not matplotlib axes.
     """
-    axes = _axes_for(axes, 9, 3.6)
+    axes = _axes_for(axes if ax is None else ax, 9, 3.6)
     costs = None
     used: dict[str, list[MessageRow]] = {}
     for source in sources(of):
@@ -206,13 +206,13 @@ def _cumulative(amounts: Iterable[float]) -> list[float]:
     return list(accumulate(0.0 if math.isnan(amount) else amount for amount in amounts))
 
 
-def latency(of: Any, *, axes: Axes | None = None) -> Axes:
+def latency(of: Any, *, ax: Axes | None = None, axes: Axes | None = None) -> Axes:
     """Draw the durations of model requests and tool calls: a dot for each, and a line at the median of each row.
 
     The x axis is logarithmic, in seconds. There is a row for the models and one for each tool.
 
-    of: one recording or several, combined. axes: the axes to draw on, None for a new figure. Returns the axes. Raises
-    UsageError if `of` is not a recording or `axes` are not matplotlib axes.
+    of: one recording or several, combined. ax: the axes to draw on, None for a new figure; `axes` is another name.
+    Returns the axes. Raises UsageError if `of` is not a recording or `ax` is not matplotlib axes.
     """
     took: dict[str, list[float]] = {}
     for source in sources(of):
@@ -222,7 +222,7 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
         for call in call_rows(source):
             if call.took > 0 and not call.own:
                 took.setdefault(call.tool, []).append(call.took)
-    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
+    axes = _axes_for(axes if ax is None else ax, 9, 1.3 + 0.4 * max(2, len(took)))
     _set_title(axes, "how long models and tools took")
     _draw_dots(axes, took, {"model": COLOURS["model"]}, COLOURS["tool"])
     if not took:
@@ -230,13 +230,13 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
+def approvals(of: Any, *, ax: Axes | None = None, axes: Axes | None = None) -> Axes:
     """Draw the decisions about the calls of each tool: a bar for each tool.
 
     If a person was asked, the label of the tool has the median of the times from the question to the decision.
 
-    of: one recording or several, combined. axes: the axes to draw on, None for a new figure. Returns the axes. Raises
-    UsageError if `of` is not a recording or `axes` are not matplotlib axes.
+    of: one recording or several, combined. ax: the axes to draw on, None for a new figure; `axes` is another name.
+    Returns the axes. Raises UsageError if `of` is not a recording or `ax` is not matplotlib axes.
     """
     rows = [row for source in sources(of) for row in call_rows(source) if row.decision is not None]
     rows.sort(key=lambda row: row.tool)
@@ -248,7 +248,7 @@ def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
         median_wait = f" ({EngFormatter('s', places=1)(median(waited))})" if waited else ""
         labels.append(_label(tool) + median_wait)
         counts.append(Counter(str(row.decision) for row in calls))
-    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
+    axes = _axes_for(axes if ax is None else ax, 9, 1.3 + 0.4 * max(1, len(counts)))
     _draw_stacked(axes, labels, counts, {decision: {"color": colour} for decision, colour in DECIDED.items()})
     _set_title(axes, "what was decided about calls, and how long it took a person", x="calls")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -167,7 +167,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "output": "the output, a JSON value",
         "error": "the type and the message of the error that the run failed with",
         "turns": "the number of requests to models, without repeated attempts",
-        "calls": "the number of calls that were started, without repeated attempts",
+        "calls": "the number of calls that models asked for, also if they were rejected; without repeated attempts",
         "retries": "the number of those in which the model repeats an earlier call: the same tool and arguments",
         "repeated": "the number of attempts that agentnb repeated: of calls of unknown outcome after a crash, of calls"
         " that had ended a run, and of requests after a failure or a crash",

@@ -8,7 +8,9 @@ The text of their events is compared here. So the results with SQLite and Postgr
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from agentnb.core.errors import UsageError
@@ -50,13 +52,16 @@ class Found(NamedTuple):
 def search_text(database: Database, text: str, runs: list[RunRow], limit: int) -> list[Found]:
     """Return the events of these runs in which a text was said, at most `limit`, those of the newest run first."""
     by_number = {run.number: run for run in runs}
+    text = unicodedata.normalize("NFC", text)  # "ö" may be one character, or an "o" and a mark
     matches = re.compile(re.escape(text), re.IGNORECASE).search
     found: list[Found] = []
     if not by_number:
         return found
 
     # The rows that may match. JSON escapes some characters, so only the parts between them are looked for.
-    parts = [part.lower() for part in re.findall(r"[A-Za-z0-9]+", text)]
+    # A letter with a mark is not one of them: the database may have it as one character.
+    plain = re.sub(r".[\u0300-\u036f]+", " ", unicodedata.normalize("NFD", text))
+    parts = [part.lower() for part in re.findall(r"[A-Za-z0-9]+", plain)]
     sql = f"SELECT key FROM events WHERE key BETWEEN ? AND ? AND {database.body_in_small_letters} LIKE ?"
     low, high = keys(min(by_number))[0], keys(max(by_number))[1]
     some = [key for (key,) in database.query(sql, low, high, f"%{'%'.join(parts)}%") if key // SPAN in by_number]
@@ -65,22 +70,37 @@ def search_text(database: Database, text: str, runs: list[RunRow], limit: int) -
     # The events of the newest runs first, each in the order of its events.
     order = {run.number: place for place, run in enumerate(runs)}
     some.sort(key=lambda key: (order[key // SPAN], key))
-    for key, body, written in _rows(database, some):
-        body = as_bytes(body)
-        lowered = body.decode(errors="replace").casefold()
-        if not all(word in lowered for word in words):
-            continue
-        event = recordings.decode(key, body, written)
-        if event is None:  # the row is damaged
-            continue
-        for said in said_in(event):
-            if (match := matches(said)) is not None:
-                run = by_number[key // SPAN]
-                found.append(Found(run.id, run.name, key % SPAN, event.type, _excerpt(said, *match.span())))
-                break
-        if len(found) == limit:
+    asked: dict[tuple[int, str, str], Found] = {}
+    """The calls that a model asked for with the text in their arguments, until they start with it."""
+    for number, rows in groupby(_rows(database, some), key=lambda row: row[0] // SPAN):
+        run = by_number[number]
+        here: list[Found] = []
+        for key, body, written in rows:
+            body = as_bytes(body)
+            lowered = _composed(body.decode(errors="replace")).casefold()
+            if not all(word in lowered for word in words):
+                continue
+            event = recordings.decode(key, body, written)
+            if event is None:  # the row is damaged
+                continue
+            for call_id, said in said_in(event):
+                if (match := matches(said := _composed(said))) is not None:
+                    if isinstance(event, CallStart):
+                        earlier = asked.pop((number, event.path, event.call_id), None)
+                        here = [other for other in here if other is not earlier]
+                    one = Found(run.id, run.name, key % SPAN, event.type, _excerpt(said, *match.span()))
+                    here.append(one)
+                    if call_id is not None:
+                        asked[number, event.path, call_id] = one
+                    break
+        found += here
+        if len(found) >= limit:
             break
-    return found
+    return found[:limit]
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _rows(database: Database, some: list[int]) -> Iterator[tuple[int, Any, Any]]:
@@ -92,12 +112,20 @@ def _rows(database: Database, some: list[int]) -> Iterator[tuple[int, Any, Any]]
         yield from (found[key] for key in wanted if key in found)
 
 
-def said_in(event: Event) -> Iterator[str]:
+def said_in(event: Event) -> Iterator[tuple[str | None, str]]:
     """Yield what was said in an event: by the user, the model or a tool.
 
-    A text that two events have is that of one: an input belongs to the start of the run, and a queued message to its
-    delivery.
+    Each text comes with the id of its call if a model asks for that call, otherwise with None. A text that two events
+    have is that of one: an input belongs to the start of the run, and a queued message to its delivery.
     """
+    yield from ((None, text) for text in _texts_in(event))
+    if isinstance(event, ModelEnd):
+        for call in event.message.tool_calls:
+            texts = _texts(call.arguments) if call.malformed is None else [call.malformed]
+            yield from ((call.id, text) for text in texts)
+
+
+def _texts_in(event: Event) -> Iterator[str]:
     match event:
         case RunStart():
             yield from _texts(event.input)

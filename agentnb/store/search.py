@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
-from agentnb.core.events import Event, RunEnd
+from agentnb.core.events import Event, ModelEnd, RunEnd
 from agentnb.run.validation import check_text, shown
 from agentnb.store import recordings
 from agentnb.store.database import SPAN, Database, as_bytes, keys
@@ -77,7 +77,7 @@ def find_runs(database: Database, search: Search) -> list[RunInfo]:
         found = _Events(database, everything, runs)
         if search.tool is not None:
             called = _pattern(search.tool)
-            runs = found.with_any(runs, ["call_start"], lambda event: called(getattr(event, "name", "")))
+            runs = found.with_any(runs, ["call_start", "model_end"], _calls_matching(called))
         if searches_errors:
             failed = _error_matching("*" if search.error is True else f"*{search.error}*")
             runs = found.with_any(runs, recordings.types_with("error"), failed)
@@ -162,6 +162,17 @@ def _error_matching(pattern: str) -> Callable[[Event], bool]:
         return error is not None and (matches(error.type) or matches(error.message))
 
     return fails
+
+
+def _calls_matching(called: Callable[[str], bool]) -> Callable[[Event], bool]:
+    """Return a function that tells whether an event starts or asks for a call of a tool with such a name."""
+
+    def matches(event: Event) -> bool:
+        if isinstance(event, ModelEnd):
+            return any(called(call.name) for call in event.message.tool_calls)
+        return called(getattr(event, "name", ""))
+
+    return matches
 
 
 class _Events:

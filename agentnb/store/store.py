@@ -108,7 +108,8 @@ class Store:
     ) -> list[RunInfo]:
         """Return the runs that meet all conditions, newest first.
 
-        name, loop, tool, tag: patterns in which `*` stands for any text; tool: a tool that was called. error: text in
+        name, loop, tool, tag: patterns in which `*` stands for any text; tool: a tool that was called, or that a
+        model asked for in a call that did not start. error: text in
         the type or the message of an error of a call, of the model or of the run; True for any error. cost: the minimum
         of the total cost of the requests of a run. since, until: the date of the run; a date, a datetime (local time if
         it has no time zone), ISO text, or seconds since the epoch. stop_reason: the reason for the end of the run.
@@ -133,6 +134,9 @@ class Store:
 
             for found in store.search("1888", arm={"model": "large"}):
                 print(found.name, found.event, found.excerpt)
+
+        A call that a model asked for is found at its start, or, if it did not start so (it was rejected, edited or
+        answered, or waits), at the answer that asks for it.
 
         text: any text, compared without regard to the case of letters. arm: only runs of studies with these labels of
         factors. tag: only runs with a tag that matches, a pattern in which `*` stands for any text. limit: the maximum

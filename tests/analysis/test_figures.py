@@ -47,9 +47,10 @@ def test_a_figure_function_returns_axes_whose_figure_is_displayable(run: Any, fi
 
 
 @every_figure
-def test_a_figure_is_drawn_on_the_given_axes(run: Any, figure: Callable[..., Axes]) -> None:
+@pytest.mark.parametrize("name", ["ax", "axes"])
+def test_a_figure_is_drawn_on_the_given_axes(run: Any, figure: Callable[..., Axes], name: str) -> None:
     mine = Figure().subplots()
-    assert figure(run, axes=mine) is mine
+    assert figure(run, **{name: mine}) is mine
 
 
 @every_figure

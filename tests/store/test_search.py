@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 
@@ -100,3 +102,54 @@ async def test_what_a_fork_shares_is_found_in_its_origin(store: Store) -> None:
 def test_a_wrong_argument_is_refused(store: Store, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         store.search(**options)
+
+
+@tool(approve=True)
+def delete(path: str) -> str:
+    return "gone"
+
+
+DECIDED: dict[str, Any] = {
+    "approved": lambda run: run.approve(run.pending[0]),
+    "rejected": lambda run: run.reject(run.pending[0]),
+    "edited": lambda run: run.edit(run.pending[0], {"path": "other.txt"}),
+    "answered": lambda run: run.answer(run.pending[0], "done already"),
+    "waiting": lambda run: None,
+}
+
+
+async def decided_run(store: Any, decide: Any, path: str = "secrets/keys.txt") -> Any:
+    run = SessionLoop(ScriptedLLM([call("delete", {"path": path}), "done"]), [delete]).start("q", store=store)
+    await run.step("turn")
+    decide(run)
+    if not run.pending:
+        await run
+    return run
+
+
+@pytest.mark.parametrize("decide", DECIDED.values(), ids=DECIDED)
+async def test_what_a_model_asked_for_is_found_once_whatever_became_of_the_call(decide: Any, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    await decided_run(store, decide)
+    assert len(store.search("secrets/keys")) == 1
+
+
+@pytest.mark.parametrize("decide", DECIDED.values(), ids=DECIDED)
+async def test_a_run_is_found_by_a_tool_that_a_model_asked_for(decide: Any, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    run = await decided_run(store, decide)
+    assert [info.id for info in store.find(tool="delete")] == [run.id]
+
+
+@pytest.mark.parametrize("decide", DECIDED.values(), ids=DECIDED)
+async def test_a_call_that_a_model_asked_for_counts_whatever_became_of_it(decide: Any, tmp_path: Path) -> None:
+    run = await decided_run(Store(tmp_path / "runs.db"), decide)
+    assert agentnb.analysis.runs(run)["calls"].tolist() == [1]
+
+
+@pytest.mark.parametrize("stored", ["NFC", "NFD"])
+@pytest.mark.parametrize("sought", ["NFC", "NFD"])
+async def test_composed_and_decomposed_letters_are_the_same(stored: str, sought: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    await decided_run(store, DECIDED["rejected"], normalize(stored, "Straße/Müll.txt"))
+    assert len(store.search(normalize(sought, "müll"))) == 1

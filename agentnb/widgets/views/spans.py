@@ -119,12 +119,12 @@ class Figures:
     stopped or its process had exited, before a fork of it was made. Without a sign of that, nothing must have run for
     longer than `IDLE`.
 
-    turns: the requests to models. calls: the tool calls. repeated: how often one of these was made again, after a
-    failure or because its process had exited; this is not among them.
+    turns: the requests to models. calls: the tool calls that models asked for, also if they were rejected. repeated:
+    how often one of these was made again, after a failure or because its process had exited; this is not among them.
     """
 
     __slots__ = (
-        *("_asked", "_is_inherited", "_is_paused", "_running", "alone", "began", "calls", "idle", "last"),
+        *("_asked", "_is_inherited", "_is_paused", "_known", "_running", "alone", "began", "calls", "idle", "last"),
         *("paused", "repeated", "turns", "waited"),
     )
 
@@ -134,6 +134,7 @@ class Figures:
         self.turns = self.calls = self.repeated = 0
         self._running: set[tuple[str, str]] = set()  # what is in flight: path and call, or "" for a request
         self._asked: set[tuple[str, str]] = set()
+        self._known: set[tuple[str, str]] = set()  # the calls without a result that are counted, or are a loop's own
         self._is_paused = self._is_inherited = False
 
     @property
@@ -202,12 +203,17 @@ class Figures:
             case "call_start":
                 self._running.add((event.path, event.call_id))
                 self._asked.discard((event.path, event.call_id))
-                self.calls += event.attempt == 1 and not event.own
+                if not event.own and event.attempt == 1:
+                    self._count(event)
+                self._known.add((event.path, event.call_id))
                 self.repeated += event.attempt > 1
             case "call_end":
                 self._running.discard((event.path, event.call_id))
                 self._asked.discard((event.path, event.call_id))
+                self._count(event)  # if it has not started: it was rejected, or answered by a person
+                self._known.discard((event.path, event.call_id))
             case "approval_request":
+                self._count(event)
                 self._asked.add((event.path, event.call_id))
             case "approval_decision":
                 self._asked.discard((event.path, event.call_id))
@@ -223,6 +229,12 @@ class Figures:
                 self._is_paused = self._is_paused and bool(event.path)
             case _:
                 pass
+
+    def _count(self, event: Any) -> None:
+        """Count a call that has no result, unless it is counted already."""
+        call = event.path, event.call_id
+        self.calls += call not in self._known
+        self._known.add(call)
 
 
 class Spans:
