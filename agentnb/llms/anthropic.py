@@ -73,7 +73,10 @@ class Anthropic(HttpModel):
     images: False for models that accept no pictures; a placeholder is sent in place of each.
     structured: how the model is asked for an answer that follows a schema: "format" by the API's structured output, or
         "tool" by a tool that it must call, for models and servers that do not have structured output.
-    timeout: the longest silence in seconds (300), None for no limit.
+    timeout: the longest silence in seconds (300), None for no limit; or an `httpx.Timeout`, whose limits are used.
+    http_client: an `httpx.AsyncClient` of your own, for a proxy, certificates or hooks:
+        `httpx.AsyncClient(proxy=..., verify=...)`. It is used as it is, and you close it. transport: a transport of
+        httpx for a client that is made for you, such as `httpx.MockTransport` in a test.
     max_retries: the number of attempts after the first one (3). Waits for a rate limit do not count, unless it is 0.
     headers: headers of every request, such as `{"anthropic-beta": ...}`.
     options: fields of the body of every request: `temperature=0`, `thinking={...}`, `extra_body={...}`, or
@@ -116,9 +119,11 @@ class Anthropic(HttpModel):
         max_tokens: int = MAX_TOKENS,
         images: bool = True,
         structured: Literal["format", "tool"] = "format",
-        timeout: float | None = READ_TIMEOUT,
+        timeout: Any = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
+        http_client: Any = None,
+        transport: Any = None,
         **options: Any,
     ) -> None:
         if structured not in ("format", "tool"):
@@ -137,6 +142,8 @@ class Anthropic(HttpModel):
             headers=headers,
             timeout=timeout,
             max_retries=max_retries,
+            http_client=http_client,
+            transport=transport,
             options={"max_tokens": max_tokens} | options,
         )
         self._by_tool = structured == "tool"

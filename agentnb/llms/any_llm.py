@@ -88,6 +88,9 @@ class AnyLLM(OpenAI):
         provider, _, name = model.partition(":")
         if not (re.fullmatch(r"[\w-]+", provider, re.ASCII) and name):
             raise UsageError(f'AnyLLM needs "provider:model", as in "mistral:mistral-small-latest", not {model!r}.')
+        for option in ("http_client", "transport"):
+            if option in options:
+                raise UsageError(f"AnyLLM has no {option}=: the library of the provider has its own connections.")
         if find_spec("any_llm") is None:
             raise UsageError(f"AnyLLM needs the package any-llm: {INSTALL}")
         address = base_url or f"http://{provider}.any-llm"  # the second has the name of the provider, for errors
@@ -130,14 +133,13 @@ class _Library(Transport):
     def __reduce__(self) -> tuple[Any, ...]:
         return _Library, self._made_of
 
-    async def open(
-        self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
-    ) -> Exchange:
+    async def open(self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: Any = None) -> Exchange:
         """Ask the provider, and wait for the first chunk. Raises a ModelError."""
         _, provider, base_url, variable, usual_timeout = self._made_of
         if headers:
             raise UsageError(f"{', '.join(headers)}: a request by any-llm has no headers of its own.")
-        silence = usual_timeout if timeout is None else timeout
+        silence: Any = usual_timeout if timeout is None else timeout
+        silence = getattr(silence, "read", silence)  # of an httpx.Timeout
         await asyncio.to_thread(import_module, "any_llm")  # it takes a second
         key = os.environ.get(variable) if variable is not None else NO_KEY if base_url is not None else None
         exchange = _LibraryExchange(self.server, silence)

@@ -33,7 +33,7 @@ from agentnb.llms.description import name_of_secret, recorded_options
 from agentnb.llms.pacing import sleep_of
 from agentnb.llms.protocol import usage_told_to
 from agentnb.llms.reader import strict_json
-from agentnb.llms.transport import Transport
+from agentnb.llms.transport import Transport, is_timeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -69,7 +69,8 @@ class HttpModel(ABC):
     key: the API key, None to send none.
     key_variable: the environment variable that usually has the key, for errors.
     own_headers, headers: headers of every request: those of the dialect, and those of the user.
-    timeout: the longest silence in seconds, None for no limit.
+    timeout: the longest silence in seconds, None for no limit; or an `httpx.Timeout`.
+    http_client, transport: an `httpx.AsyncClient` to use, or a transport of httpx for the clients that are made.
     max_retries: the number of attempts after the first one. Waits for a rate limit do not count, unless it is 0.
     options: fields of the body of every request.
     """
@@ -89,9 +90,11 @@ class HttpModel(ABC):
         key_variable: str,
         own_headers: Mapping[str, str],
         headers: Mapping[str, str] | None,
-        timeout: float | None,
+        timeout: Any,
         max_retries: int,
         options: Mapping[str, Any],
+        http_client: Any = None,
+        transport: Any = None,
     ) -> None:
         self._usual_variable = key_variable
         self._check_options(options, f"{type(self).__name__}(...)")
@@ -108,6 +111,8 @@ class HttpModel(ABC):
             secrets=tuple(self._headers.values()),
             headers={**own_headers, **self._headers},
             timeout=timeout,
+            http_client=http_client,
+            http_transport=transport,
         )
         check_spelling(options, self.known_options, f"{type(self).__name__}(...)", self._transport.server)
 
@@ -430,7 +435,20 @@ _NOT_OPTIONS = {
     "messages": "messages are the first argument of stream()",
     "base_url": "base_url is an argument of the client",
     "extra_query": "a query is a part of base_url",
-    "http_client": "agentnb has its own HTTP client",
+    **{
+        name: f"httpx has it, so pass http_client=httpx.AsyncClient({name}=...) to the model's client"
+        for name in (
+            *("verify", "cert", "trust_env", "http1", "http2", "proxy", "proxies", "mounts", "limits", "event_hooks"),
+            *("follow_redirects", "max_redirects", "auth", "cookies", "default_encoding"),
+        )
+    },
+    "http_client": "it is an argument of the model's client",
+    "transport": "it is an argument of the model's client",
+    "client": "an httpx.AsyncClient is passed to the model's client as http_client=",
+    "http_async_client": "an httpx.AsyncClient is passed to the model's client as http_client=",
+    "async_client": "an httpx.AsyncClient is passed to the model's client as http_client=",
+    "request_timeout": "this option is called timeout here",
+    "default_timeout": "this option is called timeout here",
     "organization": "pass it as a header by headers=",
     "project": "pass it as a header by headers=",
     "default_headers": "this option is called headers here",
@@ -513,8 +531,10 @@ def _check_request(model: object, timeout: Any, max_retries: object) -> None:
         raise UsageError(f"model must be the name of a model, as a string, not {model!r}.")
     if type(max_retries) is not int or max_retries < 0:
         raise UsageError(f"max_retries must be 0 or more, not {max_retries!r}")
-    if timeout is not None and (type(timeout) not in (int, float) or not timeout > 0):
-        raise UsageError(f"timeout must be a positive number of seconds or None for no limit, not {timeout!r}")
+    if not is_timeout(timeout):
+        raise UsageError(
+            f"timeout must be a positive number of seconds, an httpx.Timeout, or None for no limit, not {timeout!r}"
+        )
 
 
 def _checked_headers(headers: object) -> dict[str, str]:

@@ -116,7 +116,10 @@ class OpenAI(HttpModel):
         the choice and its reason.
     tool_calls: "schema" for servers that ignore tools: the model makes calls as JSON in its reply.
     images: False for models that accept no pictures; a placeholder is sent in place of each.
-    timeout: the longest silence in seconds (300), None for no limit.
+    timeout: the longest silence in seconds (300), None for no limit; or an `httpx.Timeout`, whose limits are used.
+    http_client: an `httpx.AsyncClient` of your own, for a proxy, certificates or hooks:
+        `httpx.AsyncClient(proxy=..., verify=...)`. It is used as it is, and you close it. transport: a transport of
+        httpx for a client that is made for you, such as `httpx.MockTransport` in a test.
     max_retries: the number of attempts after the first one (3). Waits for a rate limit do not count, unless it is 0.
     headers: headers of every request, as a gateway may require them.
     options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
@@ -141,9 +144,11 @@ class OpenAI(HttpModel):
         api_key_env: str | None = None,
         tool_calls: Literal["native", "schema"] = "native",
         images: bool = True,
-        timeout: float | None = READ_TIMEOUT,
+        timeout: Any = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
+        http_client: Any = None,
+        transport: Any = None,
         **options: Any,
     ) -> None:
         if tool_calls not in ("native", "schema"):
@@ -193,6 +198,8 @@ class OpenAI(HttpModel):
             headers=headers,
             timeout=timeout,
             max_retries=max_retries,
+            http_client=http_client,
+            transport=transport,
             options=self._defaults() | options,
         )
         self._endpoints = {api: endpoint(base, path) for api, path in _PATHS.items()}

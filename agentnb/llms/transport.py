@@ -72,7 +72,11 @@ class Transport:
     variables: environment variables whose keys no error may quote either.
     secrets: other strings that no error may quote.
     headers: headers of every request.
-    timeout: the longest silence in seconds, None for no limit.
+    timeout: the longest silence in seconds, None for no limit; or an `httpx.Timeout`, whose limits are used.
+    http_client: the `httpx.AsyncClient` to send the requests by. It is not closed here.
+    http_transport: the transport of httpx for the clients that are made here.
+
+    Raises UsageError if an argument is not valid.
     """
 
     def __init__(
@@ -83,9 +87,20 @@ class Transport:
         variables: tuple[str, ...] = (),
         secrets: tuple[str, ...] = (),
         headers: dict[str, str] | None = None,
-        timeout: float | None = READ_TIMEOUT,
+        timeout: float | httpx.Timeout | None = READ_TIMEOUT,
+        http_client: Any = None,
+        http_transport: Any = None,
     ) -> None:
         self._given = _parse(url)
+        if http_client is not None and not isinstance(http_client, httpx.AsyncClient):
+            raise UsageError(f"http_client must be an httpx.AsyncClient, not {type(http_client).__name__}.")
+        if http_transport is not None and not isinstance(http_transport, httpx.AsyncBaseTransport):
+            kind = type(http_transport).__name__
+            raise UsageError(f"transport must be an async transport of httpx, such as httpx.MockTransport, not {kind}.")
+        if http_client is not None and http_transport is not None:
+            raise UsageError("Pass the transport to the client: http_client=httpx.AsyncClient(transport=...).")
+        self._http_client: httpx.AsyncClient | None = http_client
+        self._http_transport: httpx.AsyncBaseTransport | None = http_transport
         # The server's name in errors is not the URL, which may contain a user name and a password.
         self.server = f"{self._given.host}:{self._given.port}" if self._given.port else self._given.host
         self.path = self._given.path
@@ -106,9 +121,7 @@ class Transport:
         # are dropped, and each is closed in its event loop.
         weakref.finalize(self, self._clients.clear).atexit = False
 
-    async def open(
-        self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
-    ) -> Exchange:
+    async def open(self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: Any = None) -> Exchange:
         """Post `body`, and wait for the first event of the answer.
 
         headers: headers of this request, in addition to those of the transport.
@@ -117,12 +130,16 @@ class Transport:
         Raises a ModelError; the connection is closed then.
         """
         client = await self._client()
-        silence = self._timeout if timeout is None else timeout
+        limits = _timeouts(self._timeout if timeout is None else timeout)
+        silence = limits.read
         request = client.build_request(
-            "POST", self._url, content=body, headers={**self._headers, **(headers or {})}, timeout=_timeouts(silence)
+            "POST", self._url, content=body, headers={**self._headers, **(headers or {})}, timeout=limits
         )
+        auth: httpx.Auth | None = _KeyAuth(self._key, self._given)
+        if self._http_client is not None and self._key is None and not self._given.userinfo:
+            auth = client.auth  # that of the user's own client
         with _translated_errors(self.server, silence):
-            response = await client.send(request, stream=True, auth=_KeyAuth(self._key, self._given))
+            response = await client.send(request, stream=True, auth=auth)
         exchange = Exchange(response, self.server, silence)
         try:
             await exchange.begin()
@@ -164,6 +181,8 @@ class Transport:
             secrets=self._secrets,
             headers=self._headers,
             timeout=self._timeout,
+            http_client=self._http_client,
+            http_transport=self._http_transport,
         )
 
     async def close(self) -> None:
@@ -175,11 +194,15 @@ class Transport:
 
     def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
         # A study may send models to other processes. The connections stay in this process.
+        if self._http_client is not None or self._http_transport is not None:
+            raise UsageError("A model with http_client= or transport= cannot be sent to another process.")
         keys = partial(Transport, key=self._key, variables=self._variables, secrets=self._secrets)
         made = partial(keys, headers=self._headers, timeout=self._timeout)
         return made, (str(self._given),)
 
     async def _client(self) -> httpx.AsyncClient:
+        if self._http_client is not None:
+            return self._http_client
         loop = asyncio.get_running_loop()
         with self._lock:
             for other in [
@@ -188,7 +211,7 @@ class Transport:
                 del self._clients[other]
             held = self._clients.get(loop)
         if held is None:
-            lender = _lend(self._url, self._timeout, self._clients)
+            lender = _lend(self._url, self._timeout, self._clients, self._http_transport)
             held = (await anext(lender), lender)
             with self._lock:
                 self._clients[loop] = held
@@ -328,7 +351,10 @@ def _translated_errors(
 
 
 async def _lend(
-    url: httpx.URL, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
+    url: httpx.URL,
+    silence: float | httpx.Timeout | None,
+    clients: dict[asyncio.AbstractEventLoop, Any],
+    transport: httpx.AsyncBaseTransport | None,
 ) -> AsyncGenerator[httpx.AsyncClient]:
     # A proxy of the environment is not used for this machine (0.0.0.0 is what servers print as their address).
     try:
@@ -342,7 +368,8 @@ async def _lend(
         client = httpx.AsyncClient(
             timeout=_timeouts(silence),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
-            trust_env=not is_local,
+            transport=transport,
+            trust_env=not is_local and transport is None,
             verify=needs_certificates,
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
@@ -362,7 +389,14 @@ async def _lend(
 _PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
-def _timeouts(silence: float | None) -> httpx.Timeout:
+def is_timeout(value: object) -> bool:
+    """Return True for a positive number of seconds, an `httpx.Timeout`, and None for no limit."""
+    return value is None or isinstance(value, httpx.Timeout) or (type(value) in (int, float) and value > 0)  # type: ignore[operator]
+
+
+def _timeouts(silence: float | httpx.Timeout | None) -> httpx.Timeout:
+    if isinstance(silence, httpx.Timeout):
+        return silence
     return httpx.Timeout(silence, connect=_connecting(silence), write=WRITE_TIMEOUT, pool=None)
 
 

@@ -189,7 +189,7 @@ class Population:
         return [
             number
             for number, run in begun
-            if any(matches(said) is not None for event in run.events for said in said_in(event))
+            if any(matches(said) is not None for event in run.events for _, said in said_in(event))
         ]
 
     def name_of(self, line: Line) -> str:
