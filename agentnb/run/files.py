@@ -130,10 +130,12 @@ def _private(path: str, flags: int) -> int:
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that its owner alone can read, unless there is a file or it cannot be created.
+    """Create an empty file for SQLite that its owner alone can read, unless there is a file or it cannot be created.
 
-    SQLite gives the files that it puts next to it the same permissions.
+    SQLite gives the files that it puts next to it the same permissions. The name `:memory:` stands for no file.
     """
+    if str(path) == ":memory:":
+        return
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
 

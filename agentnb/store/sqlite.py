@@ -186,7 +186,8 @@ class SqliteDatabase:
             ):
                 source.backup(copy)
         except OSError as error:
-            raise StorageError(f"{self.where} cannot be used as a store: {error.strerror}.") from error
+            file = f" ({error.filename})" if error.filename is not None else ""
+            raise StorageError(f"{self.where} cannot be used as a store: {error.strerror}{file}.") from error
         copy.execute("PRAGMA query_only=ON")
         return copy
 

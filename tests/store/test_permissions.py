@@ -22,6 +22,12 @@ async def test_a_new_store_and_its_log_are_private(tmp_path):
     assert modes == dict.fromkeys(["runs.db", "runs.db-wal", "runs.db-shm"], 0o600)
 
 
+def test_a_store_in_memory_makes_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Store(":memory:").close()
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_a_new_snapshot_is_private(tmp_path):
     (await a_run()).snapshot().save(tmp_path / "run.json")
     assert mode(tmp_path / "run.json") == 0o600

@@ -90,7 +90,7 @@ async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> N
         options: Any = {"seed": 7, "store": Store(tmp_path / name), "executor": where, "approve": True}
         done = await study(seeded, 5, arms={"model": ["a", "b"]}, **options)
         table = agentnb.analysis.runs(done)
-        tables.append(table.drop(columns=["id", "time", "began", "seconds", "waited"]))
+        tables.append(table.drop(columns=["id", "time", "began", "seconds", "waited", "away"]))
     assert tables[0].equals(tables[1])
     assert len(set(tables[0]["output"])) > 2
 
