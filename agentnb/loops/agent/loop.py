@@ -243,6 +243,13 @@ class AgentExecutor:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
 
+    async def execute(self, input: Any, **options: Unpack[StartOptions]) -> Any:
+        """Run the agent and return its output: the older method of the published design.
+
+        input, options: as for `Agent.start`. Raises RunFailed if the run fails.
+        """
+        return await self.agent.start(input, **options)
+
     async def execute_stream(
         self,
         messages: Iterable[Any],
