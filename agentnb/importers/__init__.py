@@ -58,6 +58,8 @@ _MODULES = (
     "openai_agents",
     "otel",
     "swe_agent",
+    "gemini_cli",
+    "chatgpt",
     "messages",
 )
 """The modules of the formats, in the order in which they are asked: those that accept many files come last."""

@@ -197,6 +197,8 @@ def openai_usage(given: Any) -> dict[str, Any]:
         "reasoning_tokens": _first(outputs, "reasoning_tokens", "reasoningTokens") or _first(given, *_REASONING),
         "cost": _first(given, *COST),
     }
+    if "candidatesTokenCount" in given:  # of Gemini, which counts the reasoning apart
+        found["output_tokens"] = _sum(given["candidatesTokenCount"], given.get("thoughtsTokenCount"))
     if "cacheReadInputTokens" in given or "cacheWriteInputTokens" in given:  # of Bedrock, which counts them apart
         parts = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
         found["input_tokens"] = _sum(*(given.get(name) for name in parts))

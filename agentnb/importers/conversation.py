@@ -56,6 +56,8 @@ def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str 
             for index, call in enumerate(answer.calls):
                 call.id = call.id or f"message_{number}_{index + 1}"
             yield from writer.answer(answer, time)
+        elif role == "tool" and given.get("requestor") == "user":  # tau2: the simulated user has tools too
+            file.lost["results of the user's calls"] += 1
         elif role == "tool":
             yield from _result(given, writer, time)
         else:

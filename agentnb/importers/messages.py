@@ -38,7 +38,8 @@ def recognises(file: ForeignFile) -> bool:
         return True
     if file.document is not None:
         value = file.document
-        return _is_messages(value) or _messages_in(value) is not None or _is_list_of_objects(value)
+        is_one = _is_messages(value) or _messages_in(value) is not None
+        return is_one or _is_list_of_objects(value) or _simulations(value) is not None
     first = file.first
     return _is_message(first) or _messages_in(first) is not None
 
@@ -51,6 +52,8 @@ def read(file: ForeignFile) -> Iterator[Event]:
         given = list(enumerate(_cassette(file), 1))
     elif _is_list_of_objects(file.document):
         given = [(0, one) for one in file.document]
+    elif (simulations := _simulations(file.document)) is not None:
+        given = [(0, one) for one in simulations]
     elif file.document is not None:
         value = file.document
         yield from _conversation(file, [value if isinstance(value, Mapping) else {"messages": value}])
@@ -168,6 +171,24 @@ def _messages_in(value: Any) -> list[Any] | None:
 
 def _is_list_of_objects(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and _messages_in(value[0]) is not None
+
+
+def _simulations(value: Any) -> list[Any] | None:
+    """Return the simulations in a file of results of tau2-bench, each with its reward and its model; else None."""
+    found = value.get("simulations") if isinstance(value, Mapping) else None
+    if not _is_list_of_objects(found) or not isinstance(found, list):
+        return None
+    about = value.get("info")
+    agent = about.get("agent_info") if isinstance(about, Mapping) else None
+    model = agent.get("llm") if isinstance(agent, Mapping) else None
+    made: list[Any] = []
+    for one in found:
+        if isinstance(one, Mapping):
+            judged = one.get("reward_info")
+            reward = {"reward": judged["reward"]} if isinstance(judged, Mapping) and "reward" in judged else {}
+            one = {**one, **reward, "model": model}
+        made.append(one)
+    return made
 
 
 def _request(value: Mapping[str, Any]) -> Mapping[str, Any]:

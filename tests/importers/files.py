@@ -355,3 +355,68 @@ LANGCHAIN: list[Json] = [
 LANGGRAPH = [langgraph_state(number, LANGCHAIN[:number]) for number in (4, 3, 2, 1)]
 
 FILES |= {"LangGraph": ("states.json", lambda: document(LANGGRAPH))}
+
+
+# -- conversations of people -------------------------------------------------------------------------------------------
+
+GEMINI_CALL: Json = {
+    "id": "c1",
+    "name": "weather",
+    "args": {"city": "Rome"},
+    "status": "success",
+    "result": [{"functionResponse": {"id": "c1", "name": "weather", "response": {"output": "21 degrees"}}}],
+}
+GEMINI: Json = {
+    "sessionId": "s",
+    "projectHash": "p",
+    "messages": [
+        {"id": "1", "timestamp": at(1), "type": "user", "content": "How warm is it?"},
+        {
+            "id": "2",
+            "timestamp": at(2),
+            "type": "gemini",
+            "content": "",
+            "toolCalls": [GEMINI_CALL],
+            "thoughts": [{"subject": "Weather", "description": "Ask the tool."}],
+            "tokens": {"input": 9, "output": 2, "cached": 4, "thoughts": 3, "tool": 0, "total": 14},
+            "model": "gemini-x",
+        },
+        {"id": "3", "timestamp": at(3), "type": "gemini", "content": ANSWER, "model": "gemini-x"},
+    ],
+}
+
+
+def chatgpt_node(number: int, role: str, content: Json, **fields: Any) -> Json:
+    """Return a node of a conversation of ChatGPT, whose parent is the one before it."""
+    author = {"role": role, "name": "weather" if role == "tool" else None}
+    message = {
+        "id": f"n{number}",
+        "author": author,
+        "create_time": 1_767_261_600 + number,
+        "content": content,
+        **fields,
+    }
+    return {"id": f"n{number}", "parent": f"n{number - 1}", "message": message}
+
+
+CHATGPT_NODES = [
+    {"id": "n0", "parent": None, "message": None},
+    chatgpt_node(1, "user", {"content_type": "text", "parts": ["How warm is it?"]}),
+    chatgpt_node(2, "assistant", {"content_type": "thoughts", "thoughts": [{"content": "Ask the tool."}]}),
+    chatgpt_node(3, "assistant", {"content_type": "code", "text": '{"city": "Rome"}'}, recipient="weather"),
+    chatgpt_node(4, "tool", {"content_type": "text", "parts": ["21 degrees"]}),
+    chatgpt_node(5, "assistant", {"content_type": "text", "parts": [ANSWER]}, metadata={"model_slug": "gpt-x"}),
+]
+CHATGPT: Json = {"title": "Weather", "mapping": {node["id"]: node for node in CHATGPT_NODES}, "current_node": "n5"}
+
+TAU2_MESSAGES = [{**message, "timestamp": at(number)} for number, message in enumerate(CHAT[1:])]
+TAU2: Json = {
+    "info": {"agent_info": {"llm": "m"}},
+    "simulations": [{"task_id": "7", "trial": 0, "reward_info": {"reward": 1.0}, "messages": TAU2_MESSAGES}],
+}
+
+FILES |= {
+    "Gemini CLI": ("session.json", lambda: document(GEMINI)),
+    "ChatGPT": ("conversations.json", lambda: document([CHATGPT])),
+    "tau2": ("results.json", lambda: document(TAU2)),
+}

@@ -13,6 +13,7 @@ from agentnb import SessionLoop
 from agentnb.analysis import calls, diff, runs
 from agentnb.core.events import ModelEnd, ModelStart
 from agentnb.testing import ScriptedLLM
+from tests.importers.files import CHATGPT, GEMINI, TAU2, TAU2_MESSAGES, at
 
 Json = dict[str, Any]
 
@@ -235,3 +236,30 @@ async def test_the_difference_to_a_fork_of_an_imported_recording_begins_at_the_f
     fork = recorded.fork(at=at, loop=SessionLoop(ScriptedLLM(["Cold."]), recorded.tools(at=at)))
     await fork
     assert diff(recorded, fork).common == at + 1
+
+
+# -- conversations of people -------------------------------------------------------------------------------------------
+
+
+def test_the_output_of_gemini_includes_its_thoughts_and_notes_are_counted(tmp_path: Path) -> None:
+    note = {"type": "info", "content": "Request cancelled.", "timestamp": at(4)}
+    recorded = opened(tmp_path, {**GEMINI, "messages": [*GEMINI["messages"], note]})
+    assert recorded.usage == {"input_tokens": 9, "output_tokens": 5, "cache_read_tokens": 4, "reasoning_tokens": 3}
+    assert recorded.lost == {"messages of type info": 1}
+
+
+def test_the_branch_of_chatgpt_that_was_shown_last_is_read_and_the_others_are_counted(tmp_path: Path) -> None:
+    other = {"id": "x", "parent": "n4", "message": {"author": {"role": "assistant"}, "content": {"parts": ["No."]}}}
+    recorded = opened(tmp_path, [{**CHATGPT, "mapping": {**CHATGPT["mapping"], "x": other}}])
+    assert "No." not in str(recorded.messages)
+    assert recorded.lost == {"messages of other branches": 1}
+
+
+def test_the_tools_of_the_simulated_user_are_counted_and_are_not_the_agents(tmp_path: Path) -> None:
+    used = {"role": "user", "content": None, "tool_calls": [{"id": "u1", "name": "look", "arguments": {}}]}
+    seen = {"role": "tool", "id": "u1", "content": "a screen", "requestor": "user"}
+    (simulation,) = TAU2["simulations"]
+    recorded = opened(tmp_path, {**TAU2, "simulations": [{**simulation, "messages": [*TAU2_MESSAGES, used, seen]}]})
+    assert list(calls(recorded)["tool"]) == ["weather"]
+    assert recorded.lost == {"calls of the user": 1, "results of the user's calls": 1}
+    assert runs(recorded).iloc[0].reward == 1.0
