@@ -25,13 +25,32 @@ _IGNORED = frozenset({"TOOL_CALL_END", "THINKING_END", "THINKING_START", "REASON
 
 def recognises(file: ForeignFile) -> bool:
     """Return True for events that begin with the start of a run."""
-    first = file.document[0] if isinstance(file.document, list) and file.document else file.first
-    return isinstance(first, Mapping) and first.get("type") == "RUN_STARTED"
+    listed = _listed(file)
+    first = listed[0] if listed else file.first
+    # A part of a log may begin later, with a message or a call.
+    return isinstance(first, Mapping) and first.get("type") in ("RUN_STARTED", *_FIRST) and _has_names(first)
+
+
+_FIRST = {"TEXT_MESSAGE_START": "messageId", "TOOL_CALL_START": "toolCallId", "STATE_SNAPSHOT": "snapshot"}
+"""Other types of events that a log may begin with, each with a field that it has."""
+
+
+def _has_names(first: Mapping[str, Any]) -> bool:
+    return first.get("type") == "RUN_STARTED" or _FIRST[str(first["type"])] in first
+
+
+def _listed(file: ForeignFile) -> list[Any] | None:
+    """Return the events of a file that is a list of these, or an object with such a list; else None."""
+    document = file.document
+    if isinstance(document, Mapping) and "type" not in document:
+        document = document.get("events")
+    return document if isinstance(document, list) else None
 
 
 def read(file: ForeignFile) -> Iterator[Event]:
     """Yield the events of the runs. The runs of one log are turns of the same conversation."""
-    events = iter(file.document) if isinstance(file.document, list) else (line for _, line in file.lines())
+    listed = _listed(file)
+    events = iter(listed) if listed is not None else (line for _, line in file.lines())
     root = _Log(file, Writer(file.lost, name="agent"))
     inside: dict[str, _Log | None] = {}  # by the id of a sub-agent
     for number, event in enumerate(events, 1):

@@ -65,6 +65,7 @@ def read(file: ForeignFile) -> Iterator[Event]:
             yield from writer.message(Message(role="user", content=content_of(payload.get("message"))), time)
         elif kind == "compacted":
             yield from rollout.flush()
+            file.lost["compactions, whose replaced messages are still in the history"] += 1
             yield from writer.update({"compaction": payload.get("message")}, time)
         elif kind == "event_msg" and what == "turn_aborted":
             yield from rollout.flush()

@@ -145,10 +145,11 @@ def _sample(file: ForeignFile, header: Mapping[str, Any], sample: Mapping[str, A
         "metadata": sample.get("metadata"),
         "model_usage": sample.get("model_usage"),
     }
-    kept = to_json_data({key: value for key, value in about.items() if value not in (None, {}, [])})
-    writer = Writer(file.lost, name=str(evaluation.get("task") or "sample"), about=kept)
     reader = _Sample(file, sample)
     events = reader.events_of_sample
+    about["tools"] = reader.tools()
+    kept = to_json_data({key: value for key, value in about.items() if value not in (None, {}, [])})
+    writer = Writer(file.lost, name=str(evaluation.get("task") or "sample"), about=kept)
     if any(_type(event) == "model" for event in events):
         yield from reader.events(events, writer)
         yield from reader.rest(writer)
@@ -218,6 +219,17 @@ class _Sample:
             items = [self.resolved(one, depth + 1) for one in value]
             return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
         return value
+
+    def tools(self) -> list[Any]:
+        """Return the schemas of the tools that the requests of the outermost events offer, each once, by name."""
+        found: dict[str, Any] = {}
+        for event in self.events_of_sample:
+            offered = event.get("tools") if _type(event) == "model" else None
+            for one in offered if isinstance(offered, list) else ():
+                if isinstance(one, Mapping) and isinstance(one.get("name"), str):
+                    kept = {key: one[key] for key in ("name", "description", "parameters") if one.get(key)}
+                    found.setdefault(one["name"], self.resolved(kept))
+        return list(found.values())
 
     def inputs(self, event: Mapping[str, Any]) -> list[Any]:
         """Return the messages that a request sent."""

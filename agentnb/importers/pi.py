@@ -32,8 +32,12 @@ def read(file: ForeignFile) -> Iterator[Event]:
     writer = Writer(file.lost, name="pi", about=about)
     branch = _branch(file, entries[1:])[::-1]
     del entries
+    order = {str(entry.get("id")): number for number, entry in enumerate(reversed(branch))}
+    is_sent = [entry.get("type") == "message" for entry in reversed(branch)]
+    number = -1
     while branch:  # each entry is forgotten when it is read: a long session is not twice in memory
         entry = branch.pop()
+        number += 1
         kind = entry.get("type")
         message = entry.get("message")
         if kind == "message" and isinstance(message, Mapping):
@@ -42,10 +46,12 @@ def read(file: ForeignFile) -> Iterator[Event]:
         elif kind in ("compaction", "branch_summary", "custom_message"):
             time = seconds(entry.get("timestamp"), file.lost)
             text = content_of(entry.get("summary") or entry.get("content"))
-            if kind == "compaction":
-                yield from writer.update({"compaction": text}, time)
-            else:
-                yield from writer.message(Message(role="user", content=text, details={"entry": kind}), time)
+            if kind == "compaction":  # pi sends the summary in place of the messages before the first that it keeps
+                first = order.get(str(entry.get("firstKeptEntryId")), number)
+                if replaced := sum(is_sent[:first]):
+                    file.lost["messages that a compaction replaced, still in the history"] += replaced
+                is_sent[:first] = [False] * first
+            yield from writer.message(Message(role="user", content=text, details={"entry": kind}), time)
         else:
             file.lost[f"entries of type {kind}"] += 1
     yield from writer.start()

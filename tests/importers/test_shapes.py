@@ -13,7 +13,17 @@ from agentnb import SessionLoop
 from agentnb.analysis import calls, diff, runs
 from agentnb.core.events import ModelEnd, ModelStart
 from agentnb.testing import ScriptedLLM
-from tests.importers.files import CHATGPT, GEMINI, TAU2, TAU2_MESSAGES, at
+from tests.importers.files import (
+    CHATGPT,
+    GEMINI,
+    INSPECT_EVENTS,
+    PI,
+    TAU2,
+    TAU2_MESSAGES,
+    at,
+    inspect_log,
+    inspect_sample,
+)
 
 Json = dict[str, Any]
 
@@ -263,3 +273,39 @@ def test_the_tools_of_the_simulated_user_are_counted_and_are_not_the_agents(tmp_
     assert list(calls(recorded)["tool"]) == ["weather"]
     assert recorded.lost == {"calls of the user": 1, "results of the user's calls": 1}
     assert runs(recorded).iloc[0].reward == 1.0
+
+
+# -- what a continued run is sent --------------------------------------------------------------------------------------
+
+
+def test_the_summary_of_a_compaction_of_pi_is_a_message_and_what_it_replaced_is_counted(tmp_path: Path) -> None:
+    compaction = {"type": "compaction", "id": "z", "timestamp": at(9), "summary": "Rome is warm.", **LINKED}
+    session = [json.dumps(line) for line in (*PI, compaction)]
+    recorded = opened(tmp_path, "\n".join(session), "s.jsonl")
+    assert recorded.messages[-1].content == "Rome is warm."
+    (replaced,) = recorded.lost.values()
+    assert replaced == len(PI) - 2  # all but the head, and the message that is kept
+
+
+def test_a_sample_of_inspect_has_the_schemas_of_the_tools_that_were_offered(tmp_path: Path) -> None:
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    offered = {"name": "weather", "description": "Tells it.", "parameters": parameters}
+    events = [{**one, "tools": [offered]} if one.get("event") == "model" else one for one in INSPECT_EVENTS]
+    recorded = opened(tmp_path, inspect_log(inspect_sample(events)))
+    assert recorded.imported["tools"] == [offered]
+    (stub,) = recorded.tools()
+    assert stub.description == "Tells it."
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_an_object_with_a_list_of_events_of_ag_ui_is_read(tmp_path: Path, begin: int) -> None:
+    recorded = opened(tmp_path, {"threadId": "t", "events": [{"type": "RUN_STARTED", "threadId": "t"}, *SAID][begin:]})
+    assert recorded.messages[-1].content == "Warm."
+
+
+SAID = [
+    {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Warm."},
+    {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+]
+LINKED = {"parentId": PI[-1].get("id"), "firstKeptEntryId": PI[-1].get("id")}
