@@ -17,9 +17,12 @@ from agentnb.analysis import frames
 from agentnb.analysis.frames import data_columns
 from agentnb.analysis.rows import CallRow, DecisionRow, EventRow, MessageRow
 from agentnb.analysis.run_rows import RunRow
+from agentnb.analysis.sources import sources
 from agentnb.core.errors import UsageError
 from agentnb.core.lazy import optional_module
-from agentnb.run.validation import check_path, shown
+from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.validation import check_path, expanded, shown
+from agentnb.store import is_address, is_store
 from agentnb.widgets.text import as_json
 
 if TYPE_CHECKING:
@@ -101,9 +104,19 @@ def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = tuple(TAB
 
 def _frames(of: Any, tables: Sequence[str]) -> Iterator[tuple[str, DataFrame]]:
     """Yield the name and the frame of each table."""
-    of = of if isinstance(of, (str, Path)) or not hasattr(of, "__next__") else list(of)  # each table reads it again
+    if isinstance(of, (str, Path)):  # a file is read once, and not for each table again
+        named = [(source.name, source.events) for source in sources(of)] if _is_one_file(of) else []
+        of = [Snapshot(tuple(events), name) for name, events in named] or of
+    elif hasattr(of, "__next__"):
+        of = list(of)
     for name in tables:
         yield name, getattr(frames, name)(of)
+
+
+def _is_one_file(of: str | Path) -> bool:
+    """Return True for the path of a file with recordings, and not of a store, whose tables are read in bulk."""
+    path = expanded(of)
+    return not is_address(of) and path.is_file() and not is_store(path)
 
 
 @contextmanager
