@@ -21,8 +21,10 @@ from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.events import Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design, design_of
 from agentnb.core.maybe_async import settled
+from agentnb.core.place import AskedBy, asked_by, without_checks
 from agentnb.core.prefix import current_items
-from agentnb.core.protocols import AskedBy, EventLog, asked_by
+from agentnb.core.protocols import EventLog
+from agentnb.llms.identity import told
 from agentnb.llms.recorded import RecordedModel
 from agentnb.tools.recorded import RecordedTool, recorded_tools
 
@@ -147,17 +149,25 @@ class ScriptedLLM:
             else:
                 yield chunk
 
+    def identity(self) -> dict[str, Any]:
+        """Return what distinguishes this model from another: its turns."""
+        return {"turns": told(self.turns), "repeat": self.repeat}
+
     def _next_number(self, asked: AskedBy | None) -> int:
         """Return the index of the turn that answers a request of the run `asked`; None is a request outside of any."""
+        asked = without_checks(asked)
         if asked is None:
             self._outside += 1
             return self._outside - 1
-        number = self._served.get(asked.outermost)
+        outermost = asked
+        while (around := without_checks(outermost.around)) is not None:
+            outermost = around
+        number = self._served.get(outermost.run)
         if number is None:  # a run that starts, or continues a recording
-            number = max(self._answered_in(run.events) for run in (asked.outermost, asked.run))
-        self._served[asked.outermost] = number + 1
+            number = max(self._answered_in(one.run.events) for one in (outermost, asked))
+        self._served[outermost.run] = number + 1
         # Remember the recorded request, so that a fork of this run can count it as answered by this model.
-        if asked.path is not None:
+        if not asked.call:
             events = reversed(asked.run.events)
             start = next(event for event in events if isinstance(event, ModelStart) and event.path == asked.path)
             self._answers.add((start.seq, start.time))

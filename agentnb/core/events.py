@@ -116,6 +116,7 @@ class RunStart(Event, frozen=True, tag="run_start"):
     `limits` are the limits of the whole run, `model_options` the options of all its model requests,
     `on_limit` what happens at a limit. `ancestors`: in a fork, the runs from which its first events were inherited, the
     oldest run first. Each is followed by a number: of the first event after those that were inherited from that run.
+    `forks`: for each of these forks its event, and how many equal forks of that run had been made before.
     `tags` and `data` are those that the run was started with; only the outermost loop has them.
     """
 
@@ -137,6 +138,7 @@ class RunStart(Event, frozen=True, tag="run_start"):
     model_options: dict[str, Any] = {}
     on_limit: Literal["end", "ask"] = "end"
     ancestors: list[tuple[str, int]] = []
+    forks: list[tuple[int, int]] = []
     tags: list[str] = []
     data: dict[str, Any] = {}
 

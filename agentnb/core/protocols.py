@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from msgspec import Struct
-
 from agentnb.core.events import Event, Queue
 from agentnb.core.messages import Message
 
@@ -45,6 +43,10 @@ class EventLog(Protocol):
     @property
     def events(self) -> Sequence[Event]:
         """All events of the run so far, oldest first."""
+
+    @property
+    def number(self) -> int:
+        """The number of the run among those that the code of the same call has made; 0 outside of every run."""
 
 
 class Recorder(Protocol):
@@ -85,31 +87,6 @@ class RunStore(Protocol):
 
     def position(self, run_id: str) -> int:
         """Return the number of events of the run that the store has."""
-
-
-class AskedBy(Struct, frozen=True):
-    """The context of running code: the outermost run, the run itself, and the path of the loop that asks its model.
-
-    The two runs differ if the code of a call has started a run of its own. `path` is None in the code of a call.
-    """
-
-    outermost: EventLog
-    run: EventLog
-    path: str | None
-
-
-asked_by: ContextVar[AskedBy | None] = ContextVar("agentnb_asked_by", default=None)
-"""The run and loop for which the code of a model or a call runs; None outside of every run."""
-
-
-sample_of_run: dict[str, tuple[int, int]] = {}
-"""The step and the seed of each sample of a resampling that has not ended, by the id of its run."""
-
-
-def act_for(run: EventLog, path: str | None) -> None:
-    """Set the run and loop for which the rest of this context runs."""
-    around = asked_by.get()
-    asked_by.set(AskedBy(run if around is None else around.outermost, run, path))
 
 
 loop_context: ContextVar[object] = ContextVar("agentnb_loop_context", default=None)

@@ -1,8 +1,10 @@
 """Cached: a model that answers an equal request from a file, without asking the server again.
 
-Two requests are equal if the model, the server, the options, the messages, the tools and the schema are equal, and
-their place: the cell of a study, the sample of a resampling, the loop in the run, and the number of its request. So
-equal requests of one run have answers of their own, and the same run again has the same answers.
+Two requests are equal if the model, the server, the options, the messages, the tools and the schema are equal. Of
+several equal requests, each has an answer of its own. In a run they are told apart by their place: the cell of a study,
+the sample of a resampling, the fork, the loop or call that asks, and the number of the request there. None of these
+depends on the order in which requests arrive, so the same run again gets the same answers. At one place, and outside of
+every run, the n-th equal request has the n-th answer.
 
 An answer is kept with its chunks, and is streamed again in the same pieces, without waits. Only complete answers are
 kept: not a failure, and not an answer whose stream was closed before its end.
@@ -21,19 +23,22 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
-from agentnb.core.events import ModelStart
-from agentnb.core.protocols import asked_by, sample_of_run
+from agentnb.core.place import AskedBy, asked_by, place_of
+from agentnb.core.protocols import EventLog
 from agentnb.llms.adapt import as_model, with_options
 from agentnb.llms.description import described
+from agentnb.llms.identity import identity_of, told
 from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
 
-_VERSION = 2
+_VERSION = 3
 """A part of each key. It changes if the meaning of a key or of a stored answer changes: older answers stay unused."""
 _TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, model TEXT, made REAL, chunks TEXT) WITHOUT ROWID"
 _WAIT = 2.0
@@ -51,10 +56,14 @@ class Cached:
 
         llm = Cached(OpenAI("gpt-5-mini"), "answers.sqlite")
 
-    Answers from the file need no network and no API key. Two processes may use one file. To ask again, delete it.
+    The n-th equal request of a run has the n-th answer, and so has the n-th one of this object outside of a run: 60
+    tosses of a coin are 60 answers, and the same 60 in the next process. Answers from the file need no network and no
+    API key. Two processes may use one file. To ask again, delete it.
 
-    llm: the model. store: the path of the file, or an `agentnb.Store` in a file, next to which the answers are kept.
-    name: what distinguishes a model of your own that has neither a method `describe` nor an attribute `model`.
+    llm: the model. Two models share no answer if their class, their `describe()` or their attributes differ at the time
+    of the request. Attributes with a leading underscore and secrets do not count. store: the path of the file, or an
+    `agentnb.Store` in a file, next to which the answers are kept. name: what distinguishes a model of your own, in
+    place of its attributes; it is needed if the model has neither a method `describe` nor an attribute `model`.
 
     Raises UsageError if an argument is not valid, and RecordingCorrupt if the file has something else.
     """
@@ -69,9 +78,14 @@ class Cached:
                 " attribute model. Pass a name that changes with its answers: Cached(llm, store, name=...)."
             )
         self._llm, self._name = llm, name
-        self._own = _own(llm, name)  # as it is now: a counter that the model keeps must not change later keys
+        self._told_apart_by = llm
+        """The model without an adapter that adds options."""
         self._answers = _Answers(_path_of(store))
-        self._counts = {"hits": 0, "misses": 0}  # shared with the model of a run that has options of its own
+        # Shared with the model of a run that has options of its own.
+        self._counts = {"hits": 0, "misses": 0}
+        self._numbers = _Numbers()
+        self._moving: set[str] = set()
+        """The attributes about which a warning was written."""
 
     @property
     def hits(self) -> int:
@@ -98,31 +112,48 @@ class Cached:
 
         The arguments and the errors are those of the model.
         """
-        key = self._key(messages, tools, schema, options)
-        # In a thread, because another process may have locked the file.
-        if (kept := await asyncio.to_thread(self._answers.find, key)) is not None:
-            self._counts["hits"] += 1
-            for chunk in kept:
-                yield chunk
-            return
-        self._counts["misses"] += 1
-        given: dict[str, Any] = {"tools": tools, "schema": schema}
-        asked = {field: value for field, value in given.items() if value is not None}
-        stream: Any = self._asked.stream(messages, **asked, **options)
-        chunks: list[Chunk] = []
+        asking = asked_by.get()
+        who = self._who()
+        request = self._digest(who, messages, tools, schema, options, asking)
+        numbers = self._numbers if asking is None else _numbers_of(asking.outermost)
+        number = numbers.take(counted := f"{self._answers.path} {request}")
+        key = hashlib.sha256(f"{request} {number}".encode()).hexdigest()
+        has_ended = False
         try:
-            if not hasattr(stream, "__aiter__"):
-                stream = await stream
-            async for chunk in stream:
-                if chunk.get("type") != "retry":
-                    chunks.append(copy.deepcopy(chunk))  # before a consumer can change it
-                yield chunk
+            # In a thread, because another process may have locked the file.
+            if (kept := await asyncio.to_thread(self._answers.find, key)) is not None:
+                self._counts["hits"] += 1
+                for chunk in kept:
+                    yield chunk
+                has_ended = True
+                return
+            self._counts["misses"] += 1
+            given: dict[str, Any] = {"tools": tools, "schema": schema}
+            asked = {field: value for field, value in given.items() if value is not None}
+            stream: Any = self._asked.stream(messages, **asked, **options)
+            chunks: list[Chunk] = []
+            try:
+                if not hasattr(stream, "__aiter__"):
+                    stream = await stream
+                async for chunk in stream:
+                    if chunk.get("type") != "retry":
+                        chunks.append(copy.deepcopy(chunk))  # before a consumer can change it
+                    yield chunk
+            finally:
+                if hasattr(stream, "aclose"):
+                    await stream.aclose()
+            # Reached only if the stream has ended: an error and a closed stream leave this function before.
+            has_ended = True
+            self._warn_of_changes(who)
+            # In a thread, because another process may have locked the file.
+            await asyncio.to_thread(self._answers.keep, key, self._description(options)["model"], chunks)
         finally:
-            if hasattr(stream, "aclose"):
-                await stream.aclose()
-        # Reached only if the stream has ended: an error and a closed stream leave this function before.
-        # In a thread, because another process may have locked the file.
-        await asyncio.to_thread(self._answers.keep, key, self._description(options)["model"], chunks)
+            if not has_ended:
+                numbers.give_back(counted, number)
+
+    def identity(self) -> JsonObject:
+        """Return what determines an answer, besides the options and the request: that of the model."""
+        return self._who()
 
     def describe(self, **options: Any) -> JsonObject:
         """Return what a run records of a request, as the model describes it."""
@@ -133,7 +164,12 @@ class Cached:
 
         Raises UsageError if the model does not take one of them.
         """
-        return self._around(with_options(self._llm, options))
+        llm = with_options(self._llm, options)
+        made = copy.copy(self)
+        made._llm, made._asked = llm, as_model(llm)
+        if type(llm) is type(self._llm):
+            made._told_apart_by = llm
+        return made
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -150,7 +186,7 @@ class Cached:
     def model(self, name: str) -> None:
         self._llm = copy.copy(self._llm)
         self._llm.model = name
-        self._own = _own(self._llm, self._name)
+        self._told_apart_by = self._llm
         self._asked = as_model(self._llm)
 
     async def aclose(self) -> None:
@@ -159,27 +195,91 @@ class Cached:
         if callable(close := getattr(self._llm, "aclose", None)):
             await close()
 
-    def _around(self, llm: Any) -> Self:
-        made = copy.copy(self)
-        made._llm, made._asked = llm, as_model(llm)
-        if type(llm) is type(self._llm):  # else it is the same model, with an adapter that adds options
-            made._own = _own(llm, self._name)
-        return made
-
     def _description(self, options: Mapping[str, Any]) -> JsonObject:
         return described(self._llm, options)._asdict()
 
-    def _key(self, messages: Any, tools: Any, schema: Any, options: Mapping[str, Any]) -> str:
-        """Return the key of a request. It is a digest, from which no content can be read."""
-        identity = getattr(self._llm, "identity", None)
-        who = identity() if callable(identity) else {**self._description({}), **self._own}
+    def _who(self) -> JsonObject:
+        """Return what distinguishes the model from others now."""
+        if self._name is not None:
+            return {"name": self._name, "description": self._description({})}
+        who = identity_of(self._told_apart_by)
+        return who if "identity" in who else {"description": self._description({}), **who}
+
+    def _digest(
+        self,
+        who: JsonObject,
+        messages: Any,
+        tools: Any,
+        schema: Any,
+        options: Mapping[str, Any],
+        asking: AskedBy | None,
+    ) -> str:
+        """Return a digest of a request and its place. No content can be read from it."""
         # None leaves an option out.
         asked = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         content = {name: value for name, value in asked.items() if name not in _NOT_CONTENT}
-        parts = [_VERSION, self._name, who, content, list(messages), tools, schema, _place()]
+        place = _cell_of(asking.outermost) + place_of(asking) if asking is not None else None
+        parts = [_VERSION, who, told(content), list(messages), tools, schema, place]
         return hashlib.sha256(
             json.dumps(parts, sort_keys=True, default=_digestible).encode("utf-8", "replace")
         ).hexdigest()
+
+    def _warn_of_changes(self, before: JsonObject) -> None:
+        """Warn of attributes that have changed while the model answered: with them, equal requests are not found."""
+        old, new = (one.get("attributes", {}) for one in (before, self._who()))
+        changed = {name for name in {*old, *new} if old.get(name) != new.get(name)} - self._moving
+        if changed:
+            self._moving |= changed
+            kind = type(self._told_apart_by).__name__
+            log.warning(
+                "%s of %s changed while it answered, so a later request is another one to Cached. If it does not change"
+                " the answers, begin its name with an underscore, or pass Cached(llm, store, name=...).",
+                ", ".join(sorted(changed)),
+                kind,
+            )
+
+
+class _Numbers:
+    """Numbers the equal requests of a run, or of a client outside of every run, from 0. Safe from every thread.
+
+    The number of a request that has got no complete answer is given to the next equal one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: Counter[str] = Counter()
+        self._free: dict[str, list[int]] = {}
+
+    def take(self, request: str) -> int:
+        with self._lock:
+            if free := self._free.get(request):
+                number = min(free)
+                free.remove(number)
+                return number
+            self._next[request] += 1
+            return self._next[request] - 1
+
+    def give_back(self, request: str, number: int) -> None:
+        with self._lock:
+            self._free.setdefault(request, []).append(number)
+
+    def __reduce__(self) -> tuple[type[_Numbers], tuple[()]]:
+        return _Numbers, ()
+
+
+_numbers: WeakKeyDictionary[EventLog, _Numbers] = WeakKeyDictionary()
+_numbers_lock = threading.Lock()
+
+
+def _numbers_of(run: EventLog) -> _Numbers:
+    with _numbers_lock:
+        return _numbers.setdefault(run, _Numbers())
+
+
+def _cell_of(run: EventLog) -> list[Any]:
+    """Return the cell of a study to which a run belongs; an empty list if it belongs to none."""
+    data = getattr(run.events[0], "data", {}) if run.events else {}
+    return [[data.get(name) for name in ("arm", "input_key", "repeat", "seed")]] if "study_seed" in data else []
 
 
 def _path_of(store: Any) -> Path:
@@ -196,51 +296,6 @@ def _path_of(store: Any) -> Path:
     if not path.parent.is_dir():
         raise UsageError(f"Cached cannot make {path}: the folder {path.parent} does not exist.")
     return path
-
-
-def _place() -> list[Any] | None:
-    """Return the place of this request, which tells equal requests apart; None outside of every run.
-
-    It is the cell of a study, the sample of a resampling and the event of a fork, each if there is one; and the loop
-    in the run, with the number of its request. None of them depends on the order in which requests arrive.
-    """
-    asking = asked_by.get()
-    events = asking.outermost.events if asking is not None else ()
-    if asking is None or not events:
-        return None
-    start = events[0]
-    data = getattr(start, "data", {})
-    cell = [data.get(name) for name in ("arm", "input_key", "repeat", "seed")] if "study_seed" in data else None
-    fork = getattr(start, "forked_from", None)
-    sample = sample_of_run.get(getattr(asking.outermost, "run_id", "")) or (fork.rpartition("@")[2] if fork else None)
-    number = sum(
-        isinstance(event, ModelStart) and event.path == asking.path and event.attempt == 1
-        for event in asking.run.events
-    )
-    return [cell, sample, asking.path, number]
-
-
-def _own(llm: Any, name: str | None) -> JsonObject:
-    """Return the class and the plain attributes of a model of one's own, which may change its answers.
-
-    Attributes that begin with an underscore and keys are left out. A model with a name or `describe` has told what
-    distinguishes it.
-    """
-    attributes = {} if name is not None or callable(getattr(llm, "describe", None)) else getattr(llm, "__dict__", {})
-    plain = {name: value for name, value in attributes.items() if not name.startswith("_") and _is_plain(value)}
-    kind = type(llm)
-    return {
-        "class": f"{kind.__module__}.{kind.__qualname__}",
-        "attributes": {name: value for name, value in plain.items() if "key" not in name.lower()},
-    }
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(name, str) and _is_plain(one) for name, one in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | int | float | bool)
 
 
 def _digestible(value: Any) -> Any:

@@ -29,7 +29,7 @@ from agentnb.core.errors import (
 )
 from agentnb.llms import errors
 from agentnb.llms.conversion import ROLES, as_specification
-from agentnb.llms.description import name_of_secret, recorded_options
+from agentnb.llms.description import recorded_options
 from agentnb.llms.pacing import sleep_of
 from agentnb.llms.protocol import usage_told_to
 from agentnb.llms.reader import strict_json
@@ -270,11 +270,10 @@ class HttpModel(ABC):
     def identity(self) -> JsonObject:
         """Return what determines an answer, besides the options and the request: the API, the server and the model.
 
-        It has the headers, except those with secrets, and how the request is written (`_form`).
+        It has the address, the headers and the client of httpx, without secrets, and how the request is written
+        (`_form`).
         """
-        headers = {name: value for name, value in self._headers.items() if name_of_secret(value, name) is None}
-        where = f"{self._transport.server}{self._transport.path}"
-        return {"provider": self.provider, "model": self.model, "server": where, "headers": headers} | self._form
+        return {"provider": self.provider, "model": self.model, **self._transport.identity()} | self._form
 
     def with_options(self, **options: Any) -> Self:
         """Return a client for the same model with these options, in addition to those of this client.

@@ -128,8 +128,11 @@ class Local:
                 yield chunk
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines an answer, besides the options and the request: the file of the model."""
-        return {"provider": self.provider, "model": self._settings.model_path}
+        """Return what determines an answer, besides the options and the request: the file and the context size."""
+        path, size = self._settings.model_path, self._settings.context_size
+        file = Path(path).stat()
+        written = [file.st_size, file.st_mtime_ns]
+        return {"provider": self.provider, "model": path, "file": written, "context_size": size}
 
     def describe(self, **options: Any) -> dict[str, Any]:
         """Return what a run records of a request with these options: `provider`, `model` and `options`."""

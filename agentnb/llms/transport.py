@@ -30,6 +30,7 @@ import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
 from agentnb.llms import errors
+from agentnb.llms.identity import told
 from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_in_address, value_of
 from agentnb.llms.pacing import Pace
 from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
@@ -59,6 +60,8 @@ MAX_ERROR_BODY = 64 * 1024
 """The number of bytes that are read of a body that reports an error."""
 BOM = b"\xef\xbb\xbf"
 _CHECK = "check the network and base_url"
+_OF_HTTPX = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
+"""The headers that httpx sends by itself."""
 _paces: weakref.WeakValueDictionary[tuple[object, ...], Pace] = weakref.WeakValueDictionary()
 """The paces of this process, while a transport uses them."""
 _paces_lock = threading.Lock()
@@ -147,6 +150,22 @@ class Transport:
             await exchange.close()
             raise
         return exchange
+
+    def identity(self) -> dict[str, Any]:
+        """Return what is sent with each request, and where, without secrets and the timeout."""
+        client, transport = self._http_client, self._http_transport
+        found: dict[str, Any] = {
+            "address": f"{self._given.scheme}://{self.server}{self.path}",
+            "query": told(dict(self._given.params)),
+            "headers": told(self._headers),
+        }
+        if client is not None:
+            headers = {name: value for name, value in client.headers.items() if name not in _OF_HTTPX}
+            found["client"] = {"headers": told(headers), "query": told(dict(client.params))}
+            transport = client._transport
+        if transport is not None and type(transport) is not httpx.AsyncHTTPTransport:
+            found["transport"] = [type(transport).__qualname__, told(getattr(transport, "handler", None))]
+        return found
 
     def redacted(self, error: ModelError, headers: Mapping[str, str] | None = None) -> ModelError:
         """Return the error without the API key, the secrets of the address and the values of the headers.

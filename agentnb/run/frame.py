@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Calls, Design, Requests, check_loop, configured, phase_opened
 from agentnb.core.messages import Message
+from agentnb.core.place import Inside
 from agentnb.core.protocols import LoopMailbox
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
@@ -26,6 +27,7 @@ class Frame:
     """One loop that is being run.
 
     path: `""` for the outermost loop, `"review/critic"` for the loop named `critic` inside the one at `review`.
+    inside: the calls that this loop performs (`agentnb.core.place`).
     above, call: the parent loop, and the id of its call that this loop performs; None and `""` for the outermost.
     state: the state of this loop, a part of the state of the run.
     said: the messages that were addressed to this loop, not to the run.
@@ -51,6 +53,7 @@ class Frame:
         "finishes_calls",
         "finishes_first",
         "has_loop_tools",
+        "inside",
         "loop_context",
         "mailbox",
         "moves",
@@ -74,6 +77,7 @@ class Frame:
         self.calls: Calls = design.calls_class(design, self.tools)
         self.moves: dict[tuple[str | None, str | None, type[Event]], str | None] = {}
         self.path: str = f"{above.path}/{name}" if above is not None and above.path else name
+        self.inside: Inside = (*above.inside, (above.path, call)) if above is not None else ()
         self.recorded = 0
         self.loop_context: object = NOT_MADE
         self.above = above

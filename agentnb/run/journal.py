@@ -26,6 +26,7 @@ from agentnb.core.events import Delta, Event, RunStart, encode_body
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import check_levels
 from agentnb.core.loop import Design
+from agentnb.core.place import number_of_new_run
 from agentnb.core.prefix import Continued
 from agentnb.core.protocols import Recorder
 from agentnb.core.state import CallState, State
@@ -55,6 +56,7 @@ class Journal(Watchers):
         super().__init__(run_id, self.lock)
         self.run_name = run_id
         """The name of the run in errors: its own, or its id."""
+        self.number = number_of_new_run()
         self.events: list[Event] | Continued[Event] = []
         self.state = State()
         self.checkpoints = Checkpoints()

@@ -21,6 +21,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import CallStart, CutOff, Event, ModelStart, RunPaused, checked
 from agentnb.core.json import same_json
 from agentnb.core.loop import Design
+from agentnb.core.place import act_for
 from agentnb.core.required_effects import MODEL, Effect
 from agentnb.core.resume_point import is_suspended
 from agentnb.core.state import CallState
@@ -270,6 +271,7 @@ class LoopExecutor:
         self._inflight.spawn(effect, partial(self._check_in_task, call, arguments))
 
     async def _check_in_task(self, call: CallState, arguments: dict[str, Any]) -> None:
+        act_for(self._journal, self.frame.path, self.frame.inside, call.id, checks=True)
         self._verdicts[call.id] = Checked(arguments, await self.calling.check_with_hooks(call, arguments))
 
     def settle(self, call: CallState, finding: Finding, arguments: dict[str, Any]) -> None:
@@ -285,6 +287,7 @@ class LoopExecutor:
     async def _answer_by_policy(self, call: CallState) -> None:
         asked = call.approval
         assert asked is not None
+        act_for(self._journal, self.frame.path, self.frame.inside, call.id, checks=True)
         verdict = await self.calling.put_to_policy(call, asked.arguments, asked)
         with self._journal.lock:
             if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:

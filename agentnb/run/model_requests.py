@@ -20,8 +20,8 @@ from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFaile
 from agentnb.core.json import copy_of, to_plain
 from agentnb.core.maybe_async import InnerGenerator, settled
 from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message
+from agentnb.core.place import act_for
 from agentnb.core.prefix import COPY_LIMIT
-from agentnb.core.protocols import act_for
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
@@ -126,7 +126,7 @@ class ModelRequests:
         stream: Any = None
         end: ModelEnd | None = None
         task = asyncio.current_task(self._inflight.wakeup.loop)  # three times as fast as without it
-        act_for(self._journal, self._frame.path)  # each request has a context of its own
+        act_for(self._journal, self._frame.path, self._frame.inside)  # each request has a context of its own
         working_for.set((self._journal.run_id, self._frame.path, ""))
         usage_told_to.set(reply.tell_usage)
         # The store may be locked.

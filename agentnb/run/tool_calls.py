@@ -23,7 +23,8 @@ from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delt
 from agentnb.core.json import plain_number, same_json, to_json_data, to_plain
 from agentnb.core.loop import Result
 from agentnb.core.maybe_async import InnerGenerator, is_async, settled
-from agentnb.core.protocols import act_for, loop_context
+from agentnb.core.place import act_for
+from agentnb.core.protocols import loop_context
 from agentnb.core.required_effects import Effect
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
@@ -261,7 +262,7 @@ class ToolCalls:
         task = asyncio.current_task(self._inflight.wakeup.loop)  # three times as fast as without it
         current_call.set((journal.run_id, frame.path, call.id, task))
         working_for.set((journal.run_id, frame.path, call.id))
-        act_for(journal, None)
+        act_for(journal, frame.path, frame.inside, call.id)
         is_own = call.hidden and frame.is_own(call)
         if is_own or getattr(self._tools.get(call.name), "takes_context", False):
             loop_context.set(context_of_loop(frame, journal.events))

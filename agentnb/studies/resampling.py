@@ -28,7 +28,7 @@ from agentnb.core.json import plain_number
 from agentnb.core.lazy import optional_module
 from agentnb.core.loop import Design
 from agentnb.core.messages import text_of
-from agentnb.core.protocols import sample_of_run
+from agentnb.core.place import sample_of_run
 from agentnb.run import Recording, Run, Snapshot, replay
 from agentnb.run.validation import shown
 from agentnb.studies.driving import StudyRun

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import agentnb
-from agentnb import RunFailed, SessionLoop, Store, UsageError, tool
+from agentnb import Loop, RunFailed, SessionLoop, Snapshot, Store, UsageError, tool
 from agentnb.content import Image, message
 from agentnb.core.errors import ModelError, RecordingCorrupt
 from agentnb.llms import Anthropic, Cached, OpenAI
+from agentnb.loops import want
+from agentnb.testing import ScriptedLLM, call
 from tests.llms.collecting import ask, collect
 from tests.llms.peer import CUT, HELLO, Peer, body, completion, delta, head, said
 
@@ -61,8 +65,9 @@ async def test_another_request_is_sent(peer: Peer, path: Path, other: dict[str, 
     llm = cached(peer, path)
     await ask(llm)
     await ask(llm, **other)
-    await ask(llm, timeout=5)
-    assert (len(peer.requests), llm.hits) == (2, 1)
+    again = cached(peer, path)
+    await ask(again, timeout=5)
+    assert (len(peer.requests), again.hits) == (2, 1)
 
 
 async def test_another_model_server_option_or_client_is_asked(peer: Peer, path: Path) -> None:
@@ -112,11 +117,11 @@ async def test_runs_with_options_of_their_own_are_counted(peer: Peer, path: Path
 async def test_a_deleted_file_is_made_again_and_the_model_is_asked_again(peer: Peer, path: Path) -> None:
     peer.replies(HELLO, HELLO)
     llm = cached(peer, path)
-    await ask(llm)
+    await ask(cached(peer, path))
     await asyncio.to_thread(path.unlink)
     await ask(llm)
     await ask(cached(peer, path))
-    assert (len(peer.requests), llm.misses) == (2, 2)
+    assert (len(peer.requests), llm.misses) == (2, 1)
 
 
 async def test_a_damaged_answer_is_asked_for_again(peer: Peer, path: Path) -> None:
@@ -139,8 +144,9 @@ async def test_failures_and_interrupted_answers_are_not_kept(peer: Peer, path: P
             break
     assert len(peer.requests) == 3
     await ask(llm)
-    await ask(llm)
-    assert (len(peer.requests), llm.hits) == (4, 1)
+    again = cached(peer, path)
+    await ask(again)
+    assert (len(peer.requests), again.hits) == (4, 1)
 
 
 @tool
@@ -284,3 +290,256 @@ async def test_models_with_other_attributes_do_not_share_an_answer(path: Path) -
 def test_a_new_file_of_answers_is_readable_by_its_owner_alone(path: Path) -> None:
     Cached(Own(), path)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+# --- which answer a request gets --------------------------------------------------------------------------------------
+
+
+class Coin:
+    """A model that counts its answers, and so gives another one to each request. `delay` is the time that it takes."""
+
+    model = "coin"
+
+    def __init__(self, delay: float = 0) -> None:
+        self._asked = 0
+        self._delay = delay
+
+    async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
+        self._asked += 1
+        text = f"toss {self._asked}"
+        await asyncio.sleep(self._delay)
+        yield {"type": "text_delta", "content": text}
+
+
+TOSS = [{"role": "user", "content": "Toss."}]
+
+
+async def toss(llm: Cached) -> str:
+    return str((await collect(llm.stream(TOSS)))[0]["content"])
+
+
+async def twice(make: Callable[[Cached], Awaitable[Any]], path: Path) -> tuple[Any, Any]:
+    """Return what is made with an empty file, and what is made again from it; assert that no model is asked then."""
+    first = await make(Cached(Coin(), path))
+    again = Coin()
+    second = await make(Cached(again, path))
+    assert again._asked == 0
+    return first, second
+
+
+async def test_outside_of_runs_each_equal_request_of_a_client_has_its_own_answer(path: Path) -> None:
+    async def tosses(llm: Cached) -> list[str]:
+        return [await toss(llm) for _ in range(5)]
+
+    first, again = await twice(tosses, path)
+    assert len(set(first)) == 5
+    assert again == first
+
+
+async def test_equal_requests_at_once_have_answers_of_their_own(path: Path) -> None:
+    async def tosses(llm: Cached) -> list[str]:
+        return await asyncio.gather(*(toss(llm) for _ in range(5)))
+
+    first, again = await twice(tosses, path)
+    assert len(set(first)) == 5
+    assert again == first
+
+
+async def test_two_equal_forks_of_one_event_have_answers_of_their_own(path: Path) -> None:
+    async def outputs(llm: Cached) -> list[Any]:
+        run = SessionLoop(llm).start("Toss.")
+        await run
+        at = next(event.seq for event in run.events if event.type == "model_start") - 1
+        forks = [run.fork(at) for _ in range(3)]
+        deeper = [fork.fork(at) for fork in forks if await fork]
+        return [run.output, *[fork.output for fork in forks], *[await fork for fork in deeper]]
+
+    first, again = await twice(outputs, path)
+    assert len(set(first)) == 7
+    assert again == first
+
+
+def asking(inside: Callable[[Cached], Awaitable[Any]]) -> Any:
+    """Return a function that runs three calls of a tool that does something, and returns the results of the calls."""
+
+    async def results(llm: Cached) -> list[Any]:
+        @tool
+        async def ask_inside() -> Any:
+            return await inside(llm)
+
+        run = SessionLoop(ScriptedLLM([[call("ask_inside")] * 2, call("ask_inside"), "end"]), [ask_inside]).start("go")
+        await run
+        return [event.result for event in run.events if event.type == "call_end"]
+
+    return results
+
+
+async def _three_tosses(llm: Cached) -> list[str]:
+    return await asyncio.gather(toss(llm), toss(llm), toss(llm))
+
+
+async def _two_runs(llm: Cached) -> list[Any]:
+    runs = [SessionLoop(llm).start("Toss.") for _ in range(2)]
+    return await asyncio.gather(*runs)
+
+
+@pytest.mark.parametrize("inside", [_three_tosses, _two_runs])
+async def test_what_a_tool_asks_has_answers_of_its_own(inside: Any, path: Path) -> None:
+    first, again = await twice(asking(inside), path)
+    answers = [answer for result in first for answer in result]
+    assert len(set(answers)) == len(answers)
+    assert again == first
+
+
+async def test_a_policy_that_asks_has_an_answer_for_each_call(path: Path) -> None:
+    async def reasons(llm: Cached) -> list[Any]:
+        async def judge(proposed: Any) -> dict[str, Any]:
+            return {"decision": "reject", "reason": await toss(llm)}
+
+        model = ScriptedLLM([[call("now")] * 2, call("now"), "end"])
+        run = SessionLoop(model, [now]).start("go", approve=judge)
+        await run
+        return sorted(event.reason for event in run.events if event.type == "approval_decision")
+
+    first, again = await twice(reasons, path)
+    assert len(set(first)) == 3
+    assert again == first
+
+
+async def test_a_restored_run_gets_the_answer_to_its_next_request(path: Path) -> None:
+    """The loop asks three times, and is restored after its first answer."""
+
+    def three(given: Any) -> Any:
+        for _ in range(3):
+            yield want.ask()
+
+    def loop(llm: Cached) -> Any:
+        return Loop.from_generator(three, llm)
+
+    run = loop(Cached(Coin(), path)).start("Toss.")
+    await run
+    events = [event for event in run.events if event.type == "model_end"]
+    cut = Snapshot.of(run.recording[: events[0].seq + 1])
+    again = Coin()
+    restored = agentnb.restore(cut, loop(Cached(again, path)))
+    await restored
+    texts = [
+        [str(event.message.content) for event in one.events if event.type == "model_end"] for one in (run, restored)
+    ]
+    assert texts[0] == texts[1]
+    assert again._asked == 0
+
+
+# --- which models share answers ---------------------------------------------------------------------------------------
+
+
+class Settings(Coin):
+    """A model with attributes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        self.__dict__.update(attributes)
+
+
+@dataclass
+class Style:
+    tone: str
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"keywords": ["a"]}, {"keywords": ["b"]}),
+        ({"sort_key": "time"}, {"sort_key": "name"}),
+        ({"stop_token": "<end>"}, {"stop_token": "<eos>"}),
+        ({"style": Style("dry")}, {"style": Style("kind")}),
+        ({"inner": OpenAI("m", "http://one")}, {"inner": OpenAI("m", "http://two")}),
+        ({"folder": Path("a")}, {"folder": Path("b")}),
+        ({"describe": lambda: {"provider": "p", "model": "m"}, "persona": "a"}, {"persona": "b"}),
+    ],
+)
+async def test_models_with_other_attributes_share_no_answer(one: Any, other: Any, path: Path) -> None:
+    models = [Settings(**one), Settings(**{**one, **other})]
+    for llm in models:
+        await toss(Cached(llm, path))
+    assert [llm._asked for llm in models] == [1, 1]
+
+
+@pytest.mark.parametrize("secret", ["api_key", "token", "password", "access_token"])
+async def test_models_with_other_secrets_share_answers(secret: str, path: Path) -> None:
+    models = [Settings(**{secret: value}) for value in ("secret one", "secret two")]
+    for llm in models:
+        await toss(Cached(llm, path))
+    assert [llm._asked for llm in models] == [1, 0]
+
+
+async def test_attributes_are_read_when_a_request_is_made(path: Path) -> None:
+    llm = Settings(persona="pirate")
+    cached = Cached(llm, path)
+    first = await toss(cached)
+    llm.persona = "judge"  # type: ignore[attr-defined]
+    assert await toss(cached) != first
+    again = Settings(persona="judge")
+    await toss(Cached(again, path))
+    assert again._asked == 0
+
+
+class Counting(Coin):
+    """A model that counts its answers in a public attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.served = 0
+
+    async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
+        self.served += 1
+        async for chunk in super().stream(messages, **options):
+            yield chunk
+
+
+async def test_a_public_counter_is_warned_of_once_and_a_name_ends_that(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    llm = Cached(Counting(), path)
+    await toss(llm)
+    await toss(llm)
+    assert [record.getMessage()[:44] for record in caplog.records] == ["served of Counting changed while it answered"]
+    caplog.clear()
+    named = Cached(Counting(), path, name="counting")
+    tosses = [await toss(named) for _ in range(3)]
+    again = Counting()
+    assert [await toss(Cached(again, path, name="counting")), again.served] == [tosses[0], 0]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"base_url": "http://{host}/v1?deployment=b"},
+        {"headers": {"x-routing-key": "b"}},
+        {"http_client": httpx.AsyncClient(headers={"x-tenant": "b"})},
+        {"http_client": httpx.AsyncClient(params={"version": "b"})},
+        {"extra_body": {"system": "b"}},
+        {"api": "responses"},
+    ],
+)
+@pytest.mark.parametrize("client", [OpenAI, Anthropic])
+def test_clients_that_send_something_else_differ(client: Any, other: dict[str, Any]) -> None:
+    if client is Anthropic and "api" in other:
+        pytest.skip("Anthropic has one API")
+    address = "http://host/v1?deployment=a"
+    usual = client("m", address)
+    changed = client("m", **{"base_url": address, **other})
+    assert (usual.identity(), usual.options) != (changed.identity(), changed.options)
+
+
+async def test_a_subclass_with_an_attribute_of_its_own_shares_no_answer(peer: Peer, path: Path) -> None:
+    class Persona(OpenAI):
+        persona = ""
+
+    peer.replies(HELLO, HELLO)
+    for persona in ("pirate", "judge"):
+        llm = Persona("m", peer.url)
+        llm.persona = persona
+        await ask(Cached(llm, path))
+    assert len(peer.requests) == 2

@@ -38,6 +38,7 @@ from agentnb.core.evolve import evolve
 from agentnb.core.json import to_json_data
 from agentnb.core.loop import Design, configured
 from agentnb.core.messages import Message, to_message, to_sent_message
+from agentnb.core.place import number_of_new_fork
 from agentnb.core.prefix import Continued
 from agentnb.core.resume_point import is_suspended, results_in, resume_point
 from agentnb.core.state import CallState, State
@@ -179,7 +180,8 @@ def prepared_fork(
         with_options(loop.llm, changed)  # raises the error of an option that the model does not take
         recorded["model_options"] = {**_model_options_at(events, seq), **changed}
 
-    made = branch(events, seq, change, loop, origin._checkpoints, recorded)
+    number = number_of_new_fork(events[0].run_id, seq, change)
+    made = branch(events, seq, change, loop, origin._checkpoints, recorded, number)
     arguments = {
         **given,
         "loop": loop,
@@ -219,11 +221,12 @@ def branch(
     loop: Design,
     checkpoints: Checkpoints,
     options: Mapping[str, Any],
+    number: int = 0,
 ) -> ForkStart:
     """Return the past of a run that forks at the event `seq` of a recording, and the input to apply at its start.
 
     loop: the loop that the fork runs. checkpoints: of the recording. options: the policy and the limits of the fork
-    from its start, if they change.
+    from its start, if they change. number: of equal forks that were made before.
 
     Raises UsageError if there is no such event or the change is not possible there, RecordingMismatch if the recording
     is of another kind of loop, UnknownCall or InvalidArguments if the decision does not fit the call.
@@ -233,7 +236,7 @@ def branch(
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
-    past = partial(_past_of_fork, events, seq, loop, checkpoints, options=options)
+    past = partial(_past_of_fork, events, seq, loop, checkpoints, options=options, number=number)
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
     if (instead := _replacement(events, event, change, loop, checkpoints)) is not None:
@@ -311,12 +314,14 @@ def _past_of_fork(
     instead: Event | None = None,
     without: bool = False,
     options: Mapping[str, Any] = MappingProxyType({}),
+    number: int = 0,
 ) -> Past:
     """Return the events up to and including `seq`, as the past of a new run of `loop`.
 
     checkpoints: of the recording. instead: an event that replaces the event `seq`; it is not marked as inherited, all
     other events are. without: leave the event `seq` out. options: the policy and the limits of the new run from its
-    start, if they change. The recorded ends of calls that are running at `seq` are added.
+    start, if they change. number: of equal forks that were made before. The recorded ends of calls that are running at
+    `seq` are added.
 
     Raises UsageError if no event remains, if the replaced event belongs to the end of the recorded run, which a fork
     drops, or if it cannot follow the events before it.
@@ -361,6 +366,7 @@ def _past_of_fork(
     ancestors = _ancestors(events[0], seq if instead is not None else length + len(added))
     fingerprints = {name: fingerprint_of(tool) for name, tool in as_tools(loop.tools).items()}
     begun = {"forked_from": f"{events[0].run_id}@{seq}", "ancestors": ancestors, **configured(loop, fingerprints)}
+    begun["forks"] = [*getattr(events[0], "forks", ()), (seq, number)]
     first = structs.replace(start, run_id=run_id, seq=0, inherited=start is events[0], **begun, **options)
     for name, value in options.items():
         setattr(state, name, value)

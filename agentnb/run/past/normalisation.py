@@ -26,7 +26,7 @@ _MESSAGE = {
 _ERROR = {"traceback"}
 _EVENT: dict[str, Any] = {
     **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint", "response_id"), True),
-    **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
+    **dict.fromkeys(("forked_from", "ancestors", "forks", "inherited", "seen"), True),
     **dict.fromkeys(
         ("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits", "model_options"), True
     ),

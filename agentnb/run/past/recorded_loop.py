@@ -18,7 +18,10 @@ from agentnb.run.approvals.pending import RecordedFrame
 from agentnb.run.frame import Frame
 
 _DECIDING = ("approve", "reject", "edit", "replace", "answer", "undo", "forget")
-_DRIVING = ("play", "pause", "resume", "cancel", "abandon", "step", "submit_step", "result", "suspend_at_questions")
+_DRIVING = (
+    *("play", "pause", "resume", "cancel", "abandon", "step", "submit_step", "result", "suspend_at_questions"),
+    *("hold_requests", "look_again", "end_after"),
+)
 _TALKING = ("steer", "follow_up", "queue", "queue_if_open", "withdraw")
 _ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING, "waited_for", "preview"])
 """The methods of a run that a recording does not have. A replay has `step` and `result`, and looks up neither here."""
