@@ -119,7 +119,6 @@ def recordings(
     found: list[Imported] = []
     events: list[Event] = []
     labels: list[str] = []
-    is_document = file.document is not None
 
     def complete() -> None:
         """Add the recording of the events so far, with what was lost."""
@@ -132,8 +131,7 @@ def recordings(
             about["untimed"] = untimed
         if lost:
             about["lost"] = dict(sorted(lost.items()))
-        # A file that is one JSON value was written at the end, and that is an answer: the run is over.
-        is_over = about.pop("ended", False) or (is_document and _is_answered(events))
+        is_over = about.pop("ended", False) or _is_answered(events)  # nothing is missing after an answer
         if is_over and not file.damage and not isinstance(events[-1], RunEnd):
             about["ended"] = True
         labels.append(" ".join(str(about.pop("label", "")).split())[:80])

@@ -16,7 +16,7 @@ from agentnb.core.json import to_json_data
 from agentnb.core.messages import Message
 from agentnb.importers.content import content_of, openai_usage
 from agentnb.importers.source import ForeignFile
-from agentnb.importers.writer import Answer, Call, Writer, seconds
+from agentnb.importers.writer import Answer, Call, Writer, numbers, seconds
 
 name = "ATIF"
 id_of = id
@@ -129,6 +129,11 @@ def _agent_step(
     }
     # What the vocabulary of events has no field for is kept as details of the answer.
     rest = {key: value for key, value in metrics.items() if key not in _USAGE and value not in (None, [], {})}
+    if isinstance(more := rest.get("extra"), Mapping):  # ATIF has no fields for these counts
+        counts = numbers({name: more[name] for name in ("reasoning_tokens", "cache_write_tokens") if name in more})
+        usage |= counts
+        rest["extra"] = {name: value for name, value in more.items() if name not in counts}
+        rest = {key: value for key, value in rest.items() if value}
     details = {**({"metrics": rest} if rest else {}), **(_details(step) or {})}
     extra, facts = details.get("extra"), {}
     if isinstance(extra, Mapping):

@@ -365,6 +365,7 @@ class _Sample:
         answer.provider, answer.model = (provider, model) if model else ("", asked_for or None)
         answered = output.get("model")
         answer.model = answered if isinstance(answered, str) and answered else answer.model
+        answer.model = None if answer.model == "unknown" else answer.model  # as agentnb's exporter writes it
         answer.usage = usage_of(output.get("usage"))
         metadata = output.get("metadata")
         own = metadata.get("agentnb") if isinstance(metadata, Mapping) else None

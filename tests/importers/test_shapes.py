@@ -15,6 +15,7 @@ from agentnb.core.events import ModelEnd, ModelStart
 from agentnb.testing import ScriptedLLM
 from tests.importers.files import (
     CHATGPT,
+    FILES,
     GEMINI,
     INSPECT_EVENTS,
     PI,
@@ -23,6 +24,7 @@ from tests.importers.files import (
     at,
     inspect_log,
     inspect_sample,
+    written,
 )
 
 Json = dict[str, Any]
@@ -210,7 +212,9 @@ def test_totals_that_a_file_has_for_the_whole_run_are_those_of_the_run(tmp_path:
 
 def test_the_runs_of_one_file_have_the_names_the_fields_and_the_outcome_that_it_tells(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "bye"}]
-    one = [{"task_id": 7, "trial": trial, "reward": float(trial), "info": {}, "traj": said} for trial in (0, 1)]
+    one: list[Json] = [
+        {"task_id": 7, "trial": trial, "reward": float(trial), "info": {}, "traj": said} for trial in (0, 1)
+    ]
     path = tmp_path / "airline.json"
     path.write_text(json.dumps(one))
     table = runs(path)
@@ -309,3 +313,24 @@ SAID = [
     {"type": "TEXT_MESSAGE_END", "messageId": "m"},
 ]
 LINKED = {"parentId": PI[-1].get("id"), "firstKeptEntryId": PI[-1].get("id")}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_nothing_changes_in_silence_from_one_format_to_another(tmp_path: Path, kind: str) -> None:
+    first = agentnb.replay(written(tmp_path, kind))
+    for format in ("atif", "inspect", "ag-ui", "messages"):
+        exported = first.export(tmp_path / "out.json", format=format)
+        before, after = facts(first), facts(agentnb.replay(exported.path))
+        if "reasons of ends" in exported.lost:
+            before.pop("outcome"), after.pop("outcome")
+        assert after == before, format
+
+
+def facts(recorded: agentnb.run.Replay) -> Json:
+    """Return what a report of a recording tells."""
+    ends = [event for event in recorded.recording if isinstance(event, ModelEnd)]
+    return {
+        "outcome": runs(recorded).iloc[0].outcome,
+        "answers": [(end.message.content, end.finish_reason, end.model, end.usage) for end in ends],
+        "calls": calls(recorded)[["tool", "outcome", "is_error", "result"]].to_dict("records"),
+    }
