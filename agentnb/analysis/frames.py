@@ -44,6 +44,7 @@ _ARM = "of a run of a study: "
 _PLACE = {
     "study": f"{_ARM}the name of the study",
     "arm": f"{_ARM}the labels of its arm as text; each factor also has a column of its own, arm_FACTOR",
+    "treatment": f"{_ARM}equal for runs with equal loops, prompts, tools, models, options, limits and policies",
     "input": f"{_ARM}the number of its input, from 0",
     "input_key": f"{_ARM}identifies the content of its input, also if the inputs were numbered in another order",
     "input_text": "what the run was started with: a text, or JSON",
@@ -331,6 +332,7 @@ def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: 
     values: dict[str, list[Any]] = {
         "study": [place.study for place in places],
         "arm": [place.arm_text for place in places],
+        "treatment": [place.treatment for place in places],
         "input": [place.input for place in places],
         "input_key": [place.input_key for place in places],
         "input_text": [place.input_text for place in places],

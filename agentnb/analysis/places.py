@@ -13,11 +13,12 @@ from agentnb.studies import Study
 class Place(NamedTuple):
     """The place of a run. `input_text` is that of every run; the other fields are those of a run of a study.
 
-    arm: the label of each factor. input: the number of the input in its study. input_key: identifies its content.
+    arm: the label of each factor. treatment: tells apart runs of an arm that were made otherwise. input: the number of the input in its study. input_key: identifies its content.
     """
 
     study: str | None = None
     arm: Mapping[str, Any] = {}  # noqa: RUF012: it is never changed
+    treatment: str | None = None
     input: int | None = None
     input_key: str | None = None
     input_text: str = ""
@@ -39,10 +40,11 @@ def place_of(source: Source, numbers: Mapping[str, int]) -> Place:
     data = start.data
     if "study_seed" not in data:  # data of a user, not of a study
         return Place(input_text=text)
-    arm = data.get("arm")
+    arm, treatment = data.get("arm"), data.get("treatment")
     return Place(
         study=data.get("study"),
         arm=arm if isinstance(arm, Mapping) else {},
+        treatment=treatment.get("id") if isinstance(treatment, Mapping) else None,
         input=numbers.get(start.run_id, data.get("input")),
         input_key=data.get("input_key"),
         input_text=text,

@@ -84,6 +84,7 @@ class RunRow:
     tags: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     arm: str = ""
+    treatment: str | None = None
     input: int | None = None
     input_key: str | None = None
     input_text: str = ""
@@ -233,6 +234,7 @@ def run_row(source: Source, place: Place, tags: tuple[str, ...] | None = None) -
         tags=sorted(start.tags if tags is None else tags),
         options=counts.options if counts.options is not None else start.model_options,
         arm=place.arm_text,
+        treatment=place.treatment,
         input=place.input,
         input_key=place.input_key,
         input_text=place.input_text,

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 from agentnb.core.errors import AlreadyDecided
 from agentnb.core.events import Delta, Event, RunEnd
+from agentnb.core.evolve import fold
 from agentnb.run import Pending, Run, Snapshot
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import decide_about
@@ -31,7 +32,7 @@ from agentnb.store import Store
 from agentnb.studies.budget import Budget, Meter
 from agentnb.studies.grid import Cell, Label
 
-Status = Literal["not started", "interrupted", "running", "waiting", "done", "failed", "cancelled"]
+Status = Literal["not started", "interrupted", "running", "waiting", "paused", "done", "failed", "cancelled"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 CANCELLED = "the study was cancelled"
@@ -46,8 +47,9 @@ _MAY_CHANGE_STATUS = frozenset(
 class StudyRun:
     """One run of a study: its cell of the grid, and its state.
 
-    `arm` has the label of each factor. `status` is "waiting" if a person must decide before the run can continue, and
-    "interrupted" if the run was left before its end, by a process that has exited.
+    `arm` has the label of each factor. `status` is "waiting" if a person must decide before the run can continue,
+    "paused" if a person or a limit has paused it, "failed" if its loop or its model has failed, and "interrupted" if
+    the run was left before its end, by a process that has exited.
     `run` is the live run; None before its start, after its end if the study has a store, and if a worker drives it.
     `error` is the reason of a failure, of the run or of its start. `is_paused` is True while the run is paused, as at a
     limit with `on_limit="ask"`; `study.resume` continues it.
@@ -61,6 +63,8 @@ class StudyRun:
         self.stop_reason: str | None = None
         self.error: str | None = None
         self.is_paused = False
+        self.replaced: set[str] = set()
+        """The ids of recorded runs of this cell that do not count any longer."""
         self._store = store
 
     def end(self, run: Run) -> None:
@@ -68,10 +72,17 @@ class StudyRun:
         self.stop_reason, self.error = run.stop_reason, error_of(run)
         self.run = None if self._store is not None else run
 
+    def begin_anew(self) -> None:
+        """Forget how the run has gone, so that it is run from its beginning. A store keeps what it has."""
+        if self.id is not None:
+            self.replaced.add(self.id)
+        self.id, self.run, self.stop_reason, self.error = None, None, None, None
+        self.status = "not started"
+
     @property
     def is_over(self) -> bool:
-        """True if the run is not continued when the study is started again: it has ended, and was not cancelled."""
-        return self.stop_reason not in (None, "cancelled")
+        """True if the run is not continued when the study is started again: it has ended, or failed."""
+        return self.status in ("done", "failed")
 
     @property
     def name(self) -> str:
@@ -188,11 +199,12 @@ class Followed:
         self._look()
 
     @property
-    def status(self) -> Literal["running", "waiting"]:
+    def status(self) -> Literal["running", "waiting", "paused"]:
         """The status of the run, unless it is settled."""
         with self.run.lock:
-            waits = self.is_paused or any(state.asking for _, state in self.run.state.running())
-        return "waiting" if waits else "running"
+            if any(state.asking for _, state in self.run.state.running()):
+                return "waiting"
+            return "paused" if self.is_paused else "running"
 
     @property
     def is_paused(self) -> bool:
@@ -213,13 +225,22 @@ def status_of(stop_reason: str | None) -> Status:
     return "cancelled" if stop_reason == "cancelled" else "done"
 
 
+def left_as(events: Sequence[Event]) -> tuple[Status, str | None]:
+    """Return the status of a run that has no end and that nothing drives, and its error if its model has failed."""
+    state = fold(events)
+    if state.failure is not None:
+        return "failed", f"{state.failure.type}: {state.failure.message}"
+    return ("paused" if state.paused else "interrupted"), None
+
+
 # -- all runs ----------------------------------------------------------------------------------------------------------
 
 
 class Driving(ABC):
     """Drives the runs of a study that have not ended. Its state changes on the host thread only.
 
-    `cancel`, `wait_begins`, `wait_ends`, `pending`, `decide` and `resume` are safe from every thread.
+    `drive_anew`, `cancel`, `cancel_runs`, `wait_begins`, `wait_ends`, `pending`, `decide` and `resume` are safe from
+    every thread.
     """
 
     def __init__(self, runs: Sequence[StudyRun], at_once: int, budget: Budget | None = None) -> None:
@@ -242,6 +263,28 @@ class Driving(ABC):
     @abstractmethod
     def cancel(self, reason: str) -> None:
         """Start no further runs, and cancel those that are active."""
+
+    @abstractmethod
+    def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
+        """Cancel some runs, also those that have not begun. The others go on."""
+
+    def drive_anew(self, runs: Sequence[StudyRun]) -> None:
+        """Drive these runs, which have ended, from their beginning."""
+
+        def queue() -> None:
+            for one in runs:
+                self._set(one, "not started")
+                one.begin_anew()
+            self._queue.extend(runs)
+
+        call_in(hosting.host.loop, queue)
+
+    def _leave_out(self, runs: Sequence[StudyRun]) -> None:
+        """Cancel those of the runs that have not begun."""
+        for one in runs:
+            if one in self._queue:
+                self._queue.remove(one)
+                self._set(one, "cancelled")
 
     @abstractmethod
     def wait_begins(self) -> None:
@@ -342,6 +385,17 @@ class DrivingHere(Driving):
     @property
     def _under_way(self) -> Iterable[StudyRun]:
         return self._active
+
+    def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
+        """Cancel some runs, also those that have not begun. The others go on."""
+
+        def cancel() -> None:
+            self._leave_out(runs)
+            for one in runs:
+                if (followed := self._active.get(one)) is not None:
+                    followed.run.cancel(reason)
+
+        call_in(hosting.host.loop, cancel)
 
     def wait_begins(self) -> None:
         """Note that a caller waits for the study, and so for each of its runs."""

@@ -51,6 +51,9 @@ class DrivingElsewhere(Driving):
     def cancel(self, reason: str) -> None:
         """Do nothing: the study does not run here."""
 
+    def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
+        """Do nothing, as `cancel`."""
+
     def wait_begins(self) -> None:
         """Do nothing: a study that a caller waits for is started."""
 

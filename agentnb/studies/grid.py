@@ -12,10 +12,11 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
+from agentnb.core.events import RunStart
 from agentnb.core.json import plain_number, same_json
 from agentnb.core.loop import Design
 from agentnb.llms.adapt import with_options
@@ -26,6 +27,7 @@ from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.validation import check_name, check_on_limit, check_start_options, checked_options, shown
 from agentnb.studies.inputs import listed
+from agentnb.studies.treatments import Treatment, common_treatment, treatment_of
 
 Label = str | int | float | bool | None
 """The label of a value of an arm, as it is recorded and shown in tables."""
@@ -113,12 +115,30 @@ class Grid:
         """The kind of the loop of each arm, by the arm's labels as JSON."""
         self.start_options: dict[str, dict[str, Any]] = {}
         """The options of `start` of each arm, by the arm's labels as JSON."""
+        self.treatments: dict[str, Treatment] = {}
+        """What is done to the inputs of each arm, by the arm's labels as JSON."""
         self.check_loops()
 
     @property
     def labels(self) -> dict[str, list[Label]]:
         """The labels of each factor, as they are recorded."""
         return {factor: [label for label, _ in values] for factor, values in self.factors.items()}
+
+    def treatment_data(self, cell: Cell, loop: Loop, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the data of a run has about its treatment. loop, options: those of the run."""
+        of_arm = self.treatments[json.dumps(dict(cell.arm))]
+        own = treatment_of(loop, options, cell.values) if self._takes_seed else of_arm
+        return {"id": of_arm.id, "parts": own.others}
+
+    def differences(self, start: RunStart) -> list[str]:
+        """Return how the treatment of a recorded run differs from that of its arm, if the study has this arm."""
+        treatment = self.treatments.get(json.dumps(start.data["arm"]))
+        found = treatment.differences(start) if treatment is not None else []
+        if not found or not self._takes_seed:
+            return found
+        # Another seed may make another loop: compare with the loop that the recorded run's seed makes now.
+        of_arm = next(cell for cell in self.cells if dict(cell.arm) == start.data["arm"])
+        return treatment_of(*self.make(replace(of_arm, seed=start.data["seed"])), of_arm.values).differences(start)
 
     @property
     def factory_name(self) -> str:
@@ -195,6 +215,11 @@ class Grid:
             self.kinds[labels] = loop.kind()
             check_options(**options)
             self.start_options[labels] = options
+            treatments = [treatment_of(loop, options, cell.values)]
+            if self._takes_seed:  # what another seed changes is not of the arm
+                other, its_options = self.make(replace(cell, seed=(cell.seed + 1) % (LARGEST_SEED + 1)))
+                treatments.append(treatment_of(other, its_options, cell.values))
+            self.treatments[labels] = common_treatment(treatments)
             try:
                 with_options(loop.llm, checked_options(options.get("options")))
             except UsageError as error:

@@ -27,7 +27,13 @@ LOG_SECONDS = 60.0
 LOG_REST = 1.0
 """The shortest time between two lines of a log file."""
 
-_WORDS = {"running": "running", "waiting": "waiting for you", "failed": "failed", "cancelled": "cancelled"}
+_WORDS = {
+    "running": "running",
+    "waiting": "waiting for you",
+    "paused": "paused",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
 
 
 def summary(counts: Mapping[str, int], total: int) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 from agentnb.run import Run, Snapshot, restore
 from agentnb.store import Store
 from agentnb.studies.grid import Cell, Grid
+from agentnb.studies.treatments import DATA
 
 TAG = "study:{}"
 """The tag of all runs of a study in a store."""
 
-OWN_DATA = ("study", "arm", "input", "repeat", "seed", "input_key", "study_seed", "arms", "seed_by")
+OWN_DATA = ("study", "arm", "input", "repeat", "seed", "input_key", "study_seed", "arms", "seed_by", DATA)
 """The names in the data of a run that a study sets itself."""
 
 
@@ -46,6 +47,7 @@ class Recipe:
             "study_seed": grid.seed,
             "arms": grid.labels,
             "seed_by": grid.seed_by,
+            DATA: grid.treatment_data(cell, loop, options),
         }
         tags = [TAG.format(grid.name), *factors, *self.tags]
         return loop.start(cell.input, name=cell.name, store=store, tags=tags, data=data, **options)

@@ -174,7 +174,7 @@ class DrivingInWorkers(Driving):
 
         def tell() -> None:
             for worker in self._workers.values():
-                worker.connection.send({"type": "cancel", "reason": reason})
+                worker.connection.send({"type": "cancel", "reason": reason, "cells": None})
             self._news.set()
 
         call_in(hosting.host.loop, tell)
@@ -195,6 +195,18 @@ class DrivingInWorkers(Driving):
             self._holds = holds
             for worker in self._workers.values():
                 worker.connection.send({"type": "hold", "holds": holds})
+
+    def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
+        """Cancel some runs, also those that have not begun. The others go on."""
+
+        def tell() -> None:
+            self._leave_out(runs)
+            for one in runs:
+                if (active := self._active.get(one)) is not None:
+                    message = {"type": "cancel", "reason": reason, "cells": [self._numbers[one]]}
+                    active.worker.connection.send(message)
+
+        call_in(hosting.host.loop, tell)
 
     def wait_begins(self) -> None:
         """Note that a caller waits for the study, and so for each of its runs."""
@@ -337,7 +349,7 @@ class DrivingInWorkers(Driving):
                 worker.has_begun, self._failures = True, 0
                 one.id = message["id"]
                 if self._cancelled is not None:  # meanwhile
-                    worker.connection.send({"type": "cancel", "reason": self._cancelled})
+                    worker.connection.send({"type": "cancel", "reason": self._cancelled, "cells": None})
             case "spent":
                 self._spent(one, message["tokens"], message["cost"], message["unpriced"])
                 self._tell_hold()

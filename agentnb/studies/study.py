@@ -28,18 +28,17 @@ from weakref import WeakSet
 
 from agentnb.core.errors import AlreadyDecided, LimitReached, UsageError, printable
 from agentnb.core.events import Remember, RunEnd, RunStart
-from agentnb.core.json import same_json
 from agentnb.core.loop import Design
 from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import to_decide_at_once
 from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
-from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
+from agentnb.run.validation import check_seconds, check_text, checked_data, checked_tags, shown
 from agentnb.store import RunInfo, Store
 from agentnb.store.drivers import Claim
 from agentnb.studies.budget import Budget, recorded_amounts, split_limits
-from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
+from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, left_as, status_of
 from agentnb.studies.elsewhere import DrivingElsewhere
 from agentnb.studies.executors import Executor, check_store, check_workers, executor_of
 from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, check_options
@@ -78,6 +77,7 @@ def study(
     tags: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
     add: bool = False,
+    retry_failed: bool = False,
     progress: bool = True,
     executor: Any = None,
 ) -> Study:
@@ -126,8 +126,13 @@ def study(
     Two names in `limits` are of the whole study: `total_cost` (US dollars) and `total_tokens`, of all its runs
     together, also of those that the store has already. When one is reached, requests under way end, and no other
     begins: `study.resume(total_cost=10)` allows 10 dollars more. Until then, awaiting the study raises LimitReached.
-    tags, data: those of all runs, in addition to those of the study. add: add to a study of this name even if it has
-    other arms, inputs or options. progress: show a progress line.
+
+    tags, data: those of all runs, in addition to those of the study.
+
+    add: add to a study of this name even if it has other arms or inputs, or another treatment: other loops, prompts,
+    tools, models, options, limits or policies. What has ended of it stays as it is; tables tell the treatments apart by
+    the column `treatment`. retry_failed: run those again that have failed; without it, they stay failed. progress: show
+    a progress line.
 
     executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
     processes are spawned, a Dask client (`distributed.Client`) or the address of a Dask scheduler
@@ -137,8 +142,8 @@ def study(
 
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, if a model does not take one of the options, and if the store has a study of
-    this name with other arms, inputs or options, another seed or another kind of loop. With an executor also if
-    something cannot be sent, and if a worker has another version of Python or agentnb, does not see the store, or
+    this name with other arms or inputs, another treatment, another seed or another kind of loop. With an executor also
+    if something cannot be sent, and if a worker has another version of Python or agentnb, does not see the store, or
     cannot make the loops.
     """
     total, limits = split_limits(limits)
@@ -163,6 +168,7 @@ def study(
         tags=checked_tags(tags),
         data=data,
         add=add,
+        retry_failed=retry_failed,
         progress=progress,
         executor=workers,
         limits=total,
@@ -190,6 +196,7 @@ class Study:
         progress: bool,
         executor: Executor | None = None,
         limits: Mapping[str, float] | None = None,
+        retry_failed: bool = False,
     ) -> None:
         self.name = grid.name
         self._budget = Budget(limits or {})
@@ -201,6 +208,9 @@ class Study:
         """The runs of the grid, in the order in which they start."""
         if store is not None:
             self._find_recorded_runs(store, add=add)
+        self._retries = retry_failed
+        if retry_failed:
+            self._forget_failures()
         self._executor = executor
         if executor is not None and store is not None and any(not run.is_over for run in self.runs):
             check_workers(executor, self._plan(store), store)
@@ -224,7 +234,7 @@ class Study:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of runs by status: not started, interrupted, running, waiting, done, failed, cancelled."""
+        """The number of runs by status: not started, interrupted, running, waiting, paused, done, failed, cancelled."""
         return {status: self._driving.counts[status] for status in STATUSES}
 
     @property
@@ -250,13 +260,15 @@ class Study:
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> Self:
+    def start(self, *, retry_failed: bool = False) -> Self:
         """Start the runs in the background, and return the study at once. Continue those that have not ended.
 
-        A run has not ended if it was cancelled, if its model has failed, or if its loop could not be made. If the study
-        is being driven already, nothing changes. Raises UsageError if another study of this name runs in this process.
+        A run that was cancelled has not ended. retry_failed: also run those again that have failed. A run whose model
+        has failed makes the request again; a run that ended with an error begins anew. If the study is being driven
+        already, nothing changes. Raises UsageError if another study of this name runs in this process.
         """
         self._was_started = True
+        self._retries = self._retries or (retry_failed and not self.is_running)
         self._begin()
         return self
 
@@ -322,16 +334,58 @@ class Study:
         future.result()
         return self
 
-    def cancel(self, reason: str = CANCELLED) -> bool:
+    def cancel(self, runs: StudyRun | Iterable[StudyRun] | str | None = None, reason: str = CANCELLED) -> bool:
         """Cancel all runs that are active, and start no others. Returns False if the study is not being driven.
 
-        `start()` continues the study later, each run from its last event.
+        runs: a run of the study, or several, of which only these are cancelled. `start()` continues them later, each
+        from its last event. reason: recorded in each run; it can be the only argument.
         """
-        check_text("cancel(reason)", reason)
+        chosen: list[StudyRun] | None = None
+        if isinstance(runs, str):
+            reason = runs
+        elif runs is not None:
+            chosen = self._listed(runs)
+        check_text("cancel(reason=)", reason)
         if self._future is None or self._future.done():
             return False
-        self._driving.cancel(reason)
+        if chosen is None:
+            self._driving.cancel(reason)
+        else:
+            self._driving.cancel_runs(chosen, reason)
         return True
+
+    def again(self, runs: StudyRun | Iterable[StudyRun]) -> Self:
+        """Run one run, or several, anew from the beginning, and return the study at once.
+
+        The new run takes the place of the old one in the study and its tables. The store keeps both.
+
+        Raises UsageError if one of the runs is not of this study, or is active: cancel it first.
+        """
+        chosen = self._listed(runs)
+        if active := [one for one in chosen if one.status in ("running", "waiting", "paused") and self.is_running]:
+            raise UsageError(f"The run {active[0].name} is active. Call study.cancel(run) first.")
+        if self.is_running:
+            self._driving.drive_anew(chosen)
+            return self
+        for one in chosen:
+            one.begin_anew()
+        return self.start()
+
+    def _listed(self, runs: StudyRun | Iterable[StudyRun]) -> list[StudyRun]:
+        """Return runs that were passed as one or several. Raises UsageError if one is not of this study."""
+        listed: list[Any] = [runs] if not isinstance(runs, Iterable) else list(runs)
+        if others := [one for one in listed if not isinstance(one, StudyRun) or one not in self.runs]:
+            raise UsageError(f"Pass runs of this study, not {shown(others[0])}.")
+        return listed
+
+    def _forget_failures(self) -> None:
+        """Let the runs that have failed be driven again."""
+        for one in self.runs:
+            if one.status == "failed":
+                if one.stop_reason is not None or one.id is None:
+                    one.begin_anew()
+                else:
+                    one.status = "interrupted"
 
     def _begin(self) -> concurrent.futures.Future[None]:
         """Drive the runs on the host thread, unless that is the case already, and return the future of their end."""
@@ -355,7 +409,10 @@ class Study:
         if isinstance(self._driving, DrivingElsewhere):
             self._driving.end()
         if self.store is not None:  # another process may have run cells since this study was made
-            self._find_recorded_runs(self.store, add=True)
+            self._find_recorded_runs(self.store, add=True, again=True)
+        if self._retries:
+            self._retries = False
+            self._forget_failures()
         if self.store is not None and self._budget.limits:
             self._count_recorded_runs(self.store)
         driving = self._driving = self._new_driving(self._driving.at_once)
@@ -428,25 +485,33 @@ class Study:
 
     # -- recorded runs -----------------------------------------------------------------------------------------------
 
-    def _find_recorded_runs(self, store: Store, *, add: bool) -> None:
-        """Find the runs of this study that the store has. Raises UsageError if they are of another study."""
+    def _find_recorded_runs(self, store: Store, *, add: bool, again: bool = False) -> None:
+        """Find the runs of this study that the store has. Raises UsageError if they are of another study.
+
+        again: they were found, and compared with this study, before.
+        """
         cells = {run.cell.key: run for run in self.runs}
-        for info, start in reversed(
-            store.starts(TAG.format(self.name))
-        ):  # of several runs of a cell, the newest counts
+        recorded = store.starts(TAG.format(self.name))
+        for info, start in reversed(recorded):  # of several runs of a cell, the newest counts
             data = start.data
             if start.ancestors or data.get("study") != self.name:  # a fork of a run, or a run that a user has tagged
                 continue
-            self._check_same_study(info, start, add=add)
+            if not again:
+                self._check_same_study(info, start, add=add)
             one = cells.get(cell_key(data["arm"], data["input_key"], data["repeat"]))
-            if one is None:
+            if one is None or info.id in one.replaced:
                 continue
             one.id, one.stop_reason, one.error = info.id, info.stop_reason, None
-            one.status = "interrupted" if info.stop_reason is None else status_of(info.stop_reason)
-            if one.status == "failed":
+            if info.stop_reason is None:
+                one.status, one.error = left_as(store.events(info.id))
+            else:
+                one.status = status_of(info.stop_reason)
+            if info.stop_reason == "error":
                 end = store.events(info.id, info.events - 1)[-1]
                 if isinstance(end, RunEnd) and end.error is not None:
                     one.error = f"{end.error.type}: {end.error.message}"
+            if not (again or one.is_over) and self._grid.differences(start):
+                one.begin_anew()  # no run is of two treatments
 
     def _count_recorded_runs(self, store: Store) -> None:
         """Count what the runs of this study in the store have spent, also those that were replaced by others."""
@@ -487,11 +552,12 @@ class Study:
                 f"{where} with other arms: {_arms_text(data['arms'])}, not {_arms_text(grid.labels)}. Pass another"
                 " name=, or add=True to add these arms to that study."
             )
-        options = checked_options(grid.start_options.get(json.dumps(data["arm"]), {}).get("options"))
-        if not same_json(start.model_options, options):
+        if kind is not None and (differences := grid.differences(start)):
+            arm = f" whose arm {arm_text(data['arm'])}" if data["arm"] else ", which"
             raise UsageError(
-                f"{where} whose arm {arm_text(data['arm'])} has runs with options={start.model_options}, not {options}."
-                " Pass those options, another name=, or add=True to add runs with these options to that study."
+                f"{where}{arm} had another treatment: {'; '.join(differences)}. Its runs and new ones would count as"
+                " equals. Make the loop as before, pass another name=, or add=True to add runs of this treatment: the"
+                " column `treatment` of the tables tells them apart."
             )
         if data["input_key"] not in grid.input_keys:
             raise UsageError(
@@ -606,10 +672,7 @@ class Study:
         if (why := self._budget.reached) is not None:
             name = next((name for name in self._budget.limits if name in why), "total_cost")
             raise UsageError(f"{why} Say how much more: study.resume({name}=...).")
-        listed: list[Any] = self.runs if runs is None else [runs] if isinstance(runs, StudyRun) else list(runs)
-        if others := [one for one in listed if not isinstance(one, StudyRun) or one not in self.runs]:
-            raise UsageError(f"Pass runs of this study, not {shown(others[0])}.")
-        return self._driving.resume(listed)
+        return self._driving.resume(self.runs if runs is None else self._listed(runs))
 
     def decide_as_person(
         self,
@@ -784,7 +847,7 @@ class Study:
 def _find_again(study: weakref.ref[Study], store: Store) -> None:
     """Read again which runs of the study the store has."""
     if (of := study()) is not None:
-        of._find_recorded_runs(store, add=True)
+        of._find_recorded_runs(store, add=True, again=True)
 
 
 def _arms_text(arms: Mapping[str, Sequence[Label]]) -> str:

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -185,7 +185,7 @@ class _Session:
                     case "presence":
                         self._note_presence(message["waits"], message["absence"])
                     case "cancel":
-                        self._cancel(message["reason"])
+                        self._cancel(message["reason"], message["cells"])
                     case "stop":
                         return
                     case other:
@@ -274,9 +274,11 @@ class _Session:
         if followed is not None and followed.is_paused:
             followed.run.resume()
 
-    def _cancel(self, reason: str) -> None:
-        for followed in list(self._active.values()):
-            followed.run.cancel(reason)
+    def _cancel(self, reason: str, cells: Collection[int] | None) -> None:
+        """Cancel the active runs of these cells; None for all."""
+        for number, followed in list(self._active.items()):
+            if cells is None or number in cells:
+                followed.run.cancel(reason)
 
     def _note_presence(self, waits: bool, absence: str | None) -> None:
         self._presence.reason = absence

@@ -217,11 +217,11 @@ class StudyPanel(anywidget.AnyWidget):
         self._wake()
 
     def _drive(self, message: Message) -> dict[str, Any]:
-        """Start the study, continue it, or cancel it."""
+        """Start the study, continue it, ask its failed runs again, or cancel it."""
         if message.get("action") == "Cancel":
             self.of.cancel("cancelled in the panel")
         else:
-            self.of.start()
+            self.of.start(retry_failed=message.get("action") == "Retry failed")
         return {}
 
     def _run(self, number: Any) -> StudyRun:

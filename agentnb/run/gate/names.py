@@ -37,7 +37,7 @@ def names_in(design: Design, events: Iterable[Event], *, is_complete: bool = Fal
     is_complete: the events are a complete recording. Their calls and phases then count as tools and phases; otherwise
     they are only accepted names (`others`).
     """
-    declared = list(_designs(design, set()))
+    declared = list(designs_in(design))
     phases = {phase for loop in declared for phase in loop.phases}
     tools: set[str] = set()
     functions: set[str] = set()
@@ -56,16 +56,17 @@ def names_in(design: Design, events: Iterable[Event], *, is_complete: bool = Fal
     return Names(frozenset(tools), frozenset(phases), frozenset(functions | called | entered))
 
 
-def _designs(design: Design, seen: set[int]) -> Iterator[Design]:
+def designs_in(design: Design, seen: set[int] | None = None) -> Iterator[Design]:
     """Yield a loop and the loops that it has as tools or agents, at any depth, each once. `seen`: ids of loops."""
+    seen = set() if seen is None else seen
     if id(design) in seen:
         return
     seen.add(id(design))
     yield design
     inside = [getattr(tool, "loop", None) for tool in as_tools(design.tools).values()]
-    for loop in (*inside, *getattr(design, "sub_agents", ())):
+    for loop in (*inside, *getattr(design, "sub_agents", ()), *getattr(design, "nested_loops", {}).values()):
         if isinstance(loop, Design):
-            yield from _designs(loop, seen)
+            yield from designs_in(loop, seen)
 
 
 def _called(event: Event) -> Iterator[str]:

@@ -19,6 +19,12 @@ const RUN_SORTS = [["start", "by start"], ["run", "by run"], ["outcome", "by out
 /** @type {[import("./miniature.js").Alignment, string][]} */
 const RUN_ALIGNMENTS = [["turn", "strips by turn"], ["time", "strips by time"]];
 /** @type {Record<string, string>} */
+const DRIVES = {
+  Start: "Start the runs",
+  Cancel: "Cancel the runs that are active, and start no others; they can be continued later",
+  Continue: "Start the runs that have not ended, each from its last event",
+  "Retry failed": "Run those again that have failed",
+};
 const STUDY_ICONS = { ready: "ring", running: "", waiting: "", failed: "cross", done: "check", stopped: "square" };
 
 const SEARCHED_FROM = 2, // letters of a text that is searched in what was said
@@ -172,7 +178,7 @@ export class StudyPanel {
       ? [`${count(arms.length, "step")} of ${head.steps.run}`, count(head.repeats ?? 1, "sample")]
       : [count(arms.length, "arm"), count(inputs.length, "input"), count(head.repeats ?? 1, "repeat")];
     say(this.about, [grid.join(", "), ...(head.loops ?? [])].join(" · "));
-    const others = ["running", "failed", "interrupted", "cancelled"].filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`);
+    const others = ["running", "paused", "failed", "interrupted", "cancelled"].filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`);
     say(this.facts, [`${number(counts.done ?? 0)} of ${number(head.runs ?? 0)} done`, ...others, ...(head.seconds ? [duration(head.seconds)] : [])].join(" · "));
     this.offer(head.can);
     this.asked.hidden = inputs.length !== 1;
@@ -221,7 +227,7 @@ export class StudyPanel {
     drive.hidden = !can;
     say(drive, can);
     drive.classList.toggle("agentnb-primary", can === "Start");
-    drive.title = can === "Cancel" ? "Cancel the runs that are active, and start no others; they can be continued later" : can === "Continue" ? "Start the runs that have not ended, each from its last event" : "Start the runs";
+    drive.title = can ? DRIVES[can] : "";
     /** @type {Control} */ (drive).purpose = drive.title;
     enable(drive, !this.acting && !store.gone, store.gone ? "The kernel is gone." : "In progress.");
   }

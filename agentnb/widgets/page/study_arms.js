@@ -128,7 +128,7 @@ const ARM_TITLES = { turns: "Requests to models: the mean, and its interval of 9
 /** @param {StudyArm} arm */
 function runsOfArm({ runs, counts }) {
   const parts = [el("span", { text: `${number((counts.done ?? 0))} of ${number(runs)}` })];
-  for (const [status, kind, words] of [["waiting", "person", "for you"], ["failed", "call", "failed"], ["running", "model", "running"]]) {
+  for (const [status, kind, words] of [["waiting", "person", "for you"], ["paused", "person", "paused"], ["failed", "call", "failed"], ["running", "model", "running"]]) {
     const many = counts[status];
     if (!many) continue;
     parts.push(el("span", { class: "agentnb-arms-other" }, el("i", { class: "agentnb-glyph", "data-kind": kind, "data-status": status === "failed" ? status : null, "aria-hidden": "true" }), `${number(many)} ${words}`));

@@ -23,7 +23,7 @@ const RUN_COLUMNS = [
 ];
 /** @type {Record<string, [kind: string, status: string]>} */
 const RUN_GLYPHS = { waiting: ["person", ""], failed: ["call", "failed"], running: ["model", "running"] };
-const RUN_SIGNS = /** @type {Record<string, string>} */ ({ done: "check", stopped: "stop", cancelled: "stop", interrupted: "stop" });
+const RUN_SIGNS = /** @type {Record<string, string>} */ ({ done: "check", stopped: "stop", cancelled: "stop", interrupted: "stop", paused: "pause" });
 
 export class StudyGrid {
   /**

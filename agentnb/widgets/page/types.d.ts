@@ -54,7 +54,7 @@ interface StudyHead {
   /** The outcomes whose share is offered. */
   outcomes: string[];
   /** What a person can do with the study now, or an empty text. */
-  can: "Start" | "Continue" | "Cancel" | "";
+  can: "Start" | "Continue" | "Cancel" | "Retry failed" | "";
   arms: StudyArm[];
   /** Of two arms the difference of the shares of each outcome, and its bounds. */
   differences: [difference: number, low: number, high: number][];

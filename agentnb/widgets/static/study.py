@@ -91,7 +91,7 @@ def _about(study: Study, head: dict[str, Any]) -> str:
 
 def _counts(counts: dict[str, int]) -> list[str]:
     words = {"waiting": "waiting for you"}
-    order = ("done", "running", "waiting", "failed", "interrupted", "cancelled", "not started")
+    order = ("done", "running", "waiting", "paused", "failed", "interrupted", "cancelled", "not started")
     return [f"{counts[status]:,} {words.get(status, status)}" for status in order if counts.get(status)]
 
 

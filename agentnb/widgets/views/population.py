@@ -38,13 +38,8 @@ FOLLOWED_FOR = 0.1
 """The seconds that one `follow` may take, about."""
 
 _AT_REST = ("done", "failed", "cancelled", "interrupted")
-_WORDS = {
-    "not started": "not started",
-    "interrupted": "interrupted",
-    "running": "running",
-    "waiting": "waits for you",
-    "cancelled": "cancelled",
-}
+_WORDS = {"waiting": "waits for you"}
+"""The words for a status, if they are not the status itself."""
 
 
 @dataclass(eq=False)
@@ -77,8 +72,7 @@ class Line:
         if status == "failed":
             return status, one_line(repair_text(self.run.error or "failed"), OUTCOME)
         if status != "done":
-            paused = status == "waiting" and self.run.is_paused
-            return status, "paused" if paused else _WORDS.get(status, status)
+            return status, _WORDS.get(status, status)
         reason = str(self.run.stop_reason or self.mini.reason or "completed").replace("_", " ")
         sign, words = state_in_words(reason, 0, self.mini.turns)
         if sign != "done":
@@ -306,8 +300,8 @@ def _can(study: Study, counts: Mapping[Any, int]) -> str:
     """Return what a person can do with a study: the name of its button, or an empty text."""
     if study.is_running:
         return "Cancel"
-    if all(status in ("done", "not started") for status, number in counts.items() if number):
-        return "Start" if counts.get("not started") else ""
+    if all(status in ("done", "failed", "not started") for status, number in counts.items() if number):
+        return "Start" if counts.get("not started") else "Retry failed" if counts.get("failed") else ""
     return "Continue"
 
 
@@ -322,6 +316,8 @@ def _state(study: Study, counts: Mapping[Any, int], total: int) -> tuple[str, st
         return "done", "done"
     if counts.get("not started", 0) == total:
         return "ready", "ready"
+    if paused := counts.get("paused"):
+        return "stopped", f"{paused:,} paused"
     if counts.get("failed"):
         return "failed", f"{counts['failed']:,} failed"
     return "stopped", "stopped"
