@@ -13,7 +13,8 @@ from agentnb.studies import Study
 class Place(NamedTuple):
     """The place of a run. `input_text` is that of every run; the other fields are those of a run of a study.
 
-    arm: the label of each factor. treatment: tells apart runs of an arm that were made otherwise. input: the number of the input in its study. input_key: identifies its content.
+    arm: the label of each factor. treatment: tells apart runs of an arm that were made otherwise. input: the number of
+    the input in its study. input_key: identifies its content.
     """
 
     study: str | None = None

@@ -31,7 +31,7 @@ from agentnb.core.messages import text_of
 from agentnb.core.place import sample_of_run
 from agentnb.run import Recording, Run, Snapshot, replay
 from agentnb.run.validation import shown
-from agentnb.studies.driving import StudyRun
+from agentnb.studies.driving import StudyRun, status_of
 from agentnb.studies.grid import (
     Cell,
     Grid,
@@ -256,7 +256,7 @@ class Sample(StudyRun):
         if run.state.cancelled == STEP_IS_OVER:
             self.stop_reason = "step"
             self.drawn = run.at(end_of_step(run.recording, self.step) - 1)
-        elif self.is_over and self.stop_reason != "error":
+        elif status_of(self.stop_reason) == "done":
             self.drawn = run
 
 

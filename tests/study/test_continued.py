@@ -60,12 +60,12 @@ async def test_a_run_that_a_limit_has_paused_stays_paused_in_a_study_that_contin
         )
 
     first = written().start()
-    await until(lambda: first.counts["waiting"] == 2)
+    await until(lambda: first.counts["paused"] == 2)
     for one in first:
         assert one.run is not None
         one.run.abandon("the kernel is restarted")
     again = written().start()
-    await until(lambda: again.counts["waiting"] == 2)
+    await until(lambda: again.counts["paused"] == 2)
     for one in again:
         assert one.run is not None
         assert one.run.state.limits == {"turns": 1}

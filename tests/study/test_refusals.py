@@ -123,7 +123,10 @@ async def store(tmp_path: Path) -> Store:
         ({"arms": {"model": ["a"]}}, "with other arms"),
         ({"inputs": ["stop"]}, "with other inputs.*add=True"),
         ({"seed": 5}, "with seed=0, not 5"),
-        ({"options": {"temperature": 1}}, r"another treatment: options was empty and is \{.temperature.: 1\}\. .*add=True"),
+        (
+            {"options": {"temperature": 1}},
+            r"another treatment: options was empty and is \{.temperature.: 1\}\. .*add=True",
+        ),
         (
             {"make_loop": lambda model: Agent(ScriptedLLM(["x"]))},
             "has runs of SessionLoop, but .* returns Agent",

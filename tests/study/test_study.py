@@ -172,7 +172,7 @@ async def test_a_loop_that_cannot_be_made_is_a_failed_run() -> None:
     assert [run.error for run in done if run.error] == ["OSError: disk full"]
 
 
-async def test_runs_whose_model_has_failed_continue_when_the_study_is_started_again() -> None:
+async def test_failed_runs_are_run_again_only_on_request() -> None:
     down = True
 
     def answer(messages: Any) -> str:
@@ -184,6 +184,8 @@ async def test_runs_whose_model_has_failed_continue_when_the_study_is_started_ag
     assert made.counts["failed"] == 3
     down = False
     await made.start()
+    assert made.counts["failed"] == 3
+    await made.start(retry_failed=True)
     assert [run.output for run in made] == ["up"] * 3
 
 
