@@ -64,6 +64,7 @@ async def test_a_run_that_a_limit_has_paused_stays_paused_in_a_study_that_contin
     for one in first:
         assert one.run is not None
         one.run.abandon("the kernel is restarted")
+    await first
     again = written().start()
     await until(lambda: again.counts["paused"] == 2)
     for one in again:
@@ -86,6 +87,7 @@ async def test_a_run_that_a_person_has_paused_stays_paused_in_a_study_that_conti
     one.run.pause("lunch")
     await until(lambda: one.is_paused)
     one.run.abandon("the kernel is restarted")
+    await first
     again = written().start()
     await until(lambda: again.runs[0].is_paused)
     again.approve(again.pending)

@@ -111,7 +111,7 @@ async def test_runs_that_pause_at_a_limit_can_be_resumed(pool: Executor, store: 
     options: Any = {"approve": True, "limits": {"turns": 1}, "on_limit": "ask"}
     made = study(asking, 3, store=store, executor=pool, **options).start()
     await until(lambda: sum(one.is_paused for one in made) == 3)
-    assert made.counts["waiting"] == 3
+    assert made.counts["paused"] == 3
     assert made.resume() == 3
     assert (await made).counts["done"] == 3
     assert made.resume() == 0
