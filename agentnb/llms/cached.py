@@ -324,6 +324,11 @@ def _chunks_in(text: Any) -> list[Chunk] | None:
     return chunks
 
 
+def _connect(path: Path | str) -> sqlite3.Connection:
+    is_uri = isinstance(path, str)
+    return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, uri=is_uri)
+
+
 class _Answers:
     """The answers in one file: the chunks of each, by the key of its request. Safe for use from every thread."""
 
@@ -333,7 +338,10 @@ class _Answers:
         self._connection: sqlite3.Connection | None = None
         self._inode: int | None = None
         self._damaged: set[str] = set()
-        self._open()  # now, so that a file that is not valid is reported where it is named
+        try:
+            self._open()  # now, so that a file that is not valid is reported where it is named
+        except sqlite3.OperationalError as error:
+            raise UsageError(f"Cached cannot open {path}: {error}.") from None
 
     def find(self, key: str) -> list[Chunk] | None:
         """Return the chunks of an answer; None if there is none, or if it cannot be read."""
@@ -396,13 +404,19 @@ class _Answers:
                 if str(self.path) != ":memory:":
                     with suppress(OSError):  # readable by its owner alone; SQLite's files next to it are as well
                         os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-                self._connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+                self._connection = _connect(self.path)
                 try:
                     self._connection.execute("PRAGMA journal_mode = WAL")
                     self._connection.execute(_TABLE)
-                except sqlite3.OperationalError:  # locked, or read-only: the next use opens it again
-                    self._inode = -1
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error):  # it is read-only, or the disk is full: its answers can be read
+                        self._connection.close()
+                        self._connection = _connect(f"{self.path.as_uri()}?mode=ro&immutable=1")
+                    self._inode = -1  # the next use opens it again
                     return self._connection
+            except sqlite3.OperationalError:
+                self._connection = None
+                raise
             except sqlite3.DatabaseError as error:
                 raise RecordingCorrupt(f"{self.path} is not a file of answers: {error}.") from None
             self._inode = self._inode_now()

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import permutations
 
 import agentnb
 from agentnb import Loop, RunFailed, SessionLoop, Snapshot, Store, UsageError, tool
 from agentnb.content import Image, message
 from agentnb.core.errors import ModelError, RecordingCorrupt
 from agentnb.llms import Anthropic, Cached, OpenAI
+from agentnb.llms.identity import told
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.llms.collecting import ask, collect
@@ -130,7 +139,10 @@ async def test_a_damaged_answer_is_asked_for_again(peer: Peer, path: Path) -> No
     await ask(llm)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE answers SET chunks = '{'")
-    assert [chunk["content"] for chunk in await ask(llm) if chunk["type"] == "text_delta"] == ["hello"]
+    assert [chunk["content"] for chunk in await ask(cached(peer, path)) if chunk["type"] == "text_delta"] == ["hello"]
+    again = cached(peer, path)
+    await ask(again)
+    assert again.hits == 1
 
 
 async def test_failures_and_interrupted_answers_are_not_kept(peer: Peer, path: Path) -> None:
@@ -367,9 +379,12 @@ def asking(inside: Callable[[Cached], Awaitable[Any]]) -> Any:
         async def ask_inside() -> Any:
             return await inside(llm)
 
-        run = SessionLoop(ScriptedLLM([[call("ask_inside")] * 2, call("ask_inside"), "end"]), [ask_inside]).start("go")
+        run = SessionLoop(
+            ScriptedLLM([[call("ask_inside", id=id) for id in "ab"], call("ask_inside", id="c"), "end"]), [ask_inside]
+        ).start("go")
         await run
-        return [event.result for event in run.events if event.type == "call_end"]
+        ends = {event.call_id: event.result for event in run.events if event.type == "call_end"}
+        return [ends[id] for id in sorted(ends)]
 
     return results
 
@@ -428,6 +443,168 @@ async def test_a_restored_run_gets_the_answer_to_its_next_request(path: Path) ->
     ]
     assert texts[0] == texts[1]
     assert again._asked == 0
+
+
+class Order:
+    """Lets the calls 0 to n ask one after the other, in the order of a permutation."""
+
+    def __init__(self, permutation: Sequence[int]) -> None:
+        self._turns = {number: asyncio.Event() for number in permutation}
+        self._next = dict(pairwise(permutation))
+        self._turns[permutation[0]].set()
+
+    async def turn_of(self, number: int) -> None:
+        await self._turns[number].wait()
+
+    def passes(self, number: int) -> None:
+        if number in self._next:
+            self._turns[self._next[number]].set()
+
+
+def of_tools(llm: Cached, order: Order) -> SessionLoop:
+    """Return a loop with four calls at once that ask the same."""
+
+    @tool
+    async def vote(number: int) -> str:
+        await order.turn_of(number)
+        answer = await toss(llm)
+        order.passes(number)
+        return answer
+
+    return SessionLoop(ScriptedLLM([[call("vote", {"number": n}) for n in range(4)], "end"]), [vote])
+
+
+def of_runs(llm: Cached, order: Order) -> SessionLoop:
+    """Return a loop with one call that makes four equal runs."""
+
+    async def take_turn(number: int, messages: Any) -> Any:
+        await order.turn_of(number)
+        return messages
+
+    async def one(number: int) -> str:
+        output = await SessionLoop(llm, transform_context=partial(take_turn, number)).start("Toss.")
+        order.passes(number)
+        return str(output)
+
+    @tool
+    async def vote() -> list[str]:
+        return await asyncio.gather(*map(one, range(4)))
+
+    return SessionLoop(ScriptedLLM([[call("vote")], "end"]), [vote])
+
+
+def of_agents(llm: Cached, order: Order) -> SessionLoop:
+    """Return a loop with four nested loops at once that ask the same."""
+
+    async def take_turn(number: int, messages: Any) -> Any:
+        await order.turn_of(number)
+        order.passes(number)
+        return messages
+
+    voters = [SessionLoop(llm, transform_context=partial(take_turn, n), name=f"voter{n}") for n in range(4)]
+    return SessionLoop(ScriptedLLM([[call(voter.name, {"input": "Toss."}) for voter in voters], "end"]), voters)
+
+
+@pytest.mark.parametrize("votes", [of_tools, of_runs, of_agents])
+@given(first=permutations(range(4)), second=permutations(range(4)))
+@settings(max_examples=10, deadline=None)
+def test_the_order_of_arrival_does_not_change_which_answer_a_request_gets(
+    votes: Any, first: list[int], second: list[int]
+) -> None:
+    with TemporaryDirectory() as folder:
+
+        async def results(order: list[int]) -> tuple[list[Any], int]:
+            coin = Coin()
+            run = votes(Cached(coin, Path(folder) / "answers.sqlite"), Order(order)).start("go")
+            await run
+            ends = {event.call_id: event.result for event in run.events if event.type == "call_end" and not event.path}
+            return [ends[one.id] for one in run.state.messages[1].tool_calls], coin._asked
+
+        before, asked = asyncio.run(results(first))
+        again, asked_again = asyncio.run(results(second))
+        assert (again, asked, asked_again) == (before, 4, 0)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+TOSSES = """
+import asyncio, sys
+from agentnb.llms import Cached
+
+class Coin:
+    model = "coin"
+
+    async def stream(self, messages, **options):
+        self._asked = self.__dict__.get("_asked", 0) + 1
+        yield {"type": "text_delta", "content": f"toss {self._asked}"}
+
+async def main():
+    llm = Cached(Coin(), sys.argv[1], name="coin")
+    for _ in range(20):
+        async for chunk in llm.stream([{"role": "user", "content": "Toss."}]):
+            if chunk["type"] == "text_delta":
+                print(chunk["content"])
+
+asyncio.run(main())
+"""
+
+
+async def test_two_processes_fill_one_file(path: Path) -> None:
+    make = partial(asyncio.create_subprocess_exec, sys.executable, "-c", TOSSES, str(path), stdout=PIPE)
+    processes = [await make(), await make()]
+    said = {(await process.communicate())[0] for process in processes}
+    tosses = [f"toss {n}" for n in range(1, 21)]
+    assert said == {"".join(f"{one}\n" for one in tosses).encode()}
+    llm = Cached(Coin(), path, name="coin")
+    assert [await toss(llm) for _ in range(20)] == tosses
+    assert llm.hits == 20
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"), [("query_only = 1", "attempt to write a readonly database"), ("max_page_count = 1", "full")]
+)
+async def test_a_file_that_takes_no_answer_serves_those_that_it_has(
+    limit: str, why: str, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Long(Coin):
+        async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
+            async for chunk in super().stream(messages, **options):
+                yield {**chunk, "content": chunk["content"] + "." * 10_000}  # more than the last page has room for
+
+    first = await toss(Cached(Long(), path))
+    connect = sqlite3.connect
+
+    def limited(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.execute(f"PRAGMA {limit}")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", limited)
+    llm = Cached(Long(), path)
+    assert [await toss(llm), await toss(llm)] == [first, first]
+    assert (llm.hits, llm.misses) == (1, 1)
+    (record,) = caplog.records
+    assert "was not kept in" in record.getMessage()
+    assert why in record.getMessage()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="everything is writable for root")
+def test_a_file_in_a_folder_that_is_read_only_serves_its_answers(path: Path) -> None:
+    async def first_toss(llm: Cached) -> str:
+        answer = await toss(llm)
+        await llm.aclose()
+        return answer
+
+    first = asyncio.run(first_toss(Cached(Coin(), path)))
+    path.chmod(0o400)
+    path.parent.chmod(0o500)
+    try:
+        llm = Cached(Coin(), path)
+        assert (asyncio.run(first_toss(llm)), llm.hits) == (first, 1)
+        with pytest.raises(UsageError, match="Cached cannot open"):
+            Cached(Coin(), path.with_name("new.sqlite"))
+    finally:
+        path.parent.chmod(0o700)
 
 
 # --- which models share answers ---------------------------------------------------------------------------------------
@@ -512,25 +689,28 @@ async def test_a_public_counter_is_warned_of_once_and_a_name_ends_that(
     assert caplog.records == []
 
 
+OTHERS: list[dict[str, Any]] = [
+    {"base_url": "http://host/v1?deployment=b"},
+    {"base_url": "https://host/v1?deployment=a"},
+    {"headers": {"x-routing-key": "b"}},
+    {"http_client": httpx.AsyncClient(headers={"x-tenant": "b"})},
+    {"http_client": httpx.AsyncClient(params={"version": "b"})},
+    {"extra_body": {"system": "b"}},
+]
+
+
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"base_url": "http://{host}/v1?deployment=b"},
-        {"headers": {"x-routing-key": "b"}},
-        {"http_client": httpx.AsyncClient(headers={"x-tenant": "b"})},
-        {"http_client": httpx.AsyncClient(params={"version": "b"})},
-        {"extra_body": {"system": "b"}},
-        {"api": "responses"},
-    ],
+    ("client", "other"),
+    [*((OpenAI, other) for other in OTHERS), *((Anthropic, other) for other in OTHERS), (OpenAI, {"api": "responses"})],
 )
-@pytest.mark.parametrize("client", [OpenAI, Anthropic])
-def test_clients_that_send_something_else_differ(client: Any, other: dict[str, Any]) -> None:
-    if client is Anthropic and "api" in other:
-        pytest.skip("Anthropic has one API")
+async def test_a_client_that_sends_something_else_is_another_one(
+    client: Any, other: dict[str, Any], path: Path
+) -> None:
     address = "http://host/v1?deployment=a"
-    usual = client("m", address)
-    changed = client("m", **{"base_url": address, **other})
-    assert (usual.identity(), usual.options) != (changed.identity(), changed.options)
+    keys = set()
+    for llm in (client("m", address), client("m", **{"base_url": address, **other})):
+        keys.add(str(told([Cached(llm, path).identity(), Cached(llm, path).options])))
+    assert len(keys) == 2
 
 
 async def test_a_subclass_with_an_attribute_of_its_own_shares_no_answer(peer: Peer, path: Path) -> None:

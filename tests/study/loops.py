@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import agentnb
 from agentnb import SessionLoop, Store, tool
+from agentnb.llms import Cached
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
 
@@ -37,6 +39,20 @@ def asking(model: str = "a") -> SessionLoop:
 def talking(model: str = "a") -> SessionLoop:
     """Return a loop that answers once."""
     return SessionLoop(ScriptedLLM([f"{model} is done"]), [])
+
+
+class Chance:
+    """A model that gives a new answer to each request, in each process."""
+
+    model = "chance"
+
+    async def stream(self, messages: Any, **_: Any) -> AsyncIterator[Any]:
+        yield {"type": "text_delta", "content": uuid4().hex}
+
+
+def from_a_file(path: str) -> SessionLoop:
+    """Return a loop whose answers are kept in a file."""
+    return SessionLoop(Cached(Chance(), path))
 
 
 def seeded(model: str, seed: int) -> SessionLoop:

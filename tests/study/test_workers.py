@@ -30,7 +30,7 @@ from agentnb.core.events import ApprovalDecision, ApprovalRequest, RunStart
 from agentnb.studies import Study, executors
 from agentnb.testing import ScriptedLLM, call
 from tests.study.killed import killed_study, lines_in, working_study
-from tests.study.loops import asking, seeded, talking
+from tests.study.loops import asking, from_a_file, seeded, talking
 from tests.widgets.study_pages import RecordedStudyPanel
 from tests.worlds import until
 
@@ -93,6 +93,16 @@ async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> N
         tables.append(table.drop(columns=["id", "time", "began", "seconds", "waited", "away"]))
     assert tables[0].equals(tables[1])
     assert len(set(tables[0]["output"])) > 2
+
+
+async def test_answers_from_a_file_are_the_same_in_workers_and_here(pool: Executor, tmp_path: Path) -> None:
+    path = str(tmp_path / "answers.sqlite")
+    outputs = []
+    for name, where in [("there", pool), ("here", None), ("there again", pool)]:
+        done = await study(from_a_file, 4, arms={"path": [path]}, store=Store(tmp_path / name), executor=where)
+        outputs.append([run.output for run in done])
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert len(set(outputs[0])) == 4
 
 
 async def test_the_options_of_runs_are_those_of_the_study(pool: Executor, store: Store) -> None:
