@@ -27,6 +27,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
     UsageError,
 )
+from agentnb.core.secrets import Secrets, secrets_in, secrets_in_headers
 from agentnb.llms import errors
 from agentnb.llms.conversion import ROLES, as_specification
 from agentnb.llms.description import recorded_options
@@ -108,7 +109,7 @@ class HttpModel(ABC):
             url,
             key=key,
             variables=(key_variable,),
-            secrets=tuple(self._headers.values()),
+            secrets=tuple(secrets_in_headers(self._headers)),
             headers={**own_headers, **self._headers},
             timeout=timeout,
             http_client=http_client,
@@ -160,7 +161,7 @@ class HttpModel(ABC):
         known = [message for message in messages if message["role"] in ROLES]
         body, new_reader = self._prepare(known, [as_specification(tool) for tool in tools or ()], schema, merged)
         body = {**body, "model": model, **extra_body}
-        encoded = _encoded(body, merged)
+        encoded = _encoded(body, self.options | options)
 
         pace = self._transport.pace(model)
         ticket, since = pace.ticket(), time.monotonic()
@@ -204,7 +205,7 @@ class HttpModel(ABC):
                             has_started = True
                             pace.accepted()
                         except ModelError as error:
-                            failure = self._transport.redacted(error, headers)
+                            failure = self._transport.redacted(error, secrets_in(self.options | options))
                             if max_retries and _is_refusal(failure):
                                 asked = failure.retry_after
                                 shortened = min(asked, RETRY_AFTER_LIMIT) if asked is not None else None
@@ -245,7 +246,7 @@ class HttpModel(ABC):
                     words = f"{type(failure).__name__}: {failure}"
                     yield {"type": "retry", "attempt": attempt.num, "wait": reported, "error": words}
         except ModelError as error:
-            advised = self._advised(self._transport.redacted(error, headers), merged, body)
+            advised = self._advised(self._transport.redacted(error, secrets_in(self.options | options)), merged, body)
         finally:
             pace.leave(ticket)
         if advised is not None:  # raised outside of the handler, so that the error with secrets is not its context
@@ -376,7 +377,8 @@ def _encoded(body: JsonObject, options: Mapping[str, Any]) -> bytes:
             try:
                 strict_json(value)
             except TypeError:
-                raise UsageError(f"{name}={value!r:.80} cannot be sent: an option must be JSON data.") from None
+                shown = Secrets(secrets_in({name: value})).without(repr(value))
+                raise UsageError(f"{name}={shown:.80} cannot be sent: an option must be JSON data.") from None
         raise
 
 
@@ -419,7 +421,7 @@ def base_address(base_url: object, variable: str, default: str) -> str:
     Raises UsageError if the given one is not a string.
     """
     if base_url is not None and not isinstance(base_url, str):
-        raise UsageError(f"base_url must be the address of a server, as a string, not {base_url!r}.")
+        raise UsageError(f"base_url must be the address of a server, as a string, not {type(base_url).__name__}.")
     return (base_url or os.environ.get(variable) or default).rstrip("/")
 
 
@@ -477,7 +479,9 @@ def check_options(options: Mapping[str, Any], where: str, variable: str) -> None
         raise UsageError(f"{where} does not support stream={options['stream']!r}: an answer is always streamed.")
     if (extra := options.get("extra_body")) is not None:
         if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
-            raise UsageError(f"extra_body must be a mapping of fields of the request's body, got {extra!r:.80}.")
+            raise UsageError(
+                f"extra_body must be a mapping of fields of the request's body, got {type(extra).__name__}."
+            )
         for name in ("messages", "stream"):
             if name in extra:
                 raise UsageError(f"extra_body cannot have {name!r}: the client sets that field itself.")

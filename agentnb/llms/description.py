@@ -10,17 +10,13 @@ What is recorded is small and has no secrets: the names of tools, the title of a
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentnb.core.json import repair_text
+from agentnb.core.secrets import HEADERS, MASK, Secrets, is_a_secret, names_a_secret, secrets_in
 
-_NAMES_A_SECRET = re.compile(
-    r"(^|_|-)((?<!cache_)key|apikey|secret|password|passwd|credential|authorization)s?$|token$", re.IGNORECASE
-)
-_IS_A_SECRET = re.compile(r"(sk|pk|gsk|xai|hf)[-_][\w-]{8,}|(Bearer|Basic) \S+")
 _LONGEST = 1000
 """The maximum number of characters that are recorded of a string in an option."""
 
@@ -108,17 +104,18 @@ def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
             recorded[name] = [_tool_name(tool) for tool in value] if isinstance(value, list | tuple) else _plain(value)
         elif name == "schema":
             recorded[name] = _title(value)
-        elif name in ("headers", "extra_headers", "default_headers"):
-            recorded[name] = sorted(map(str, value)) if isinstance(value, Mapping | list) else "..."
         else:
             recorded[name] = _plain(value, name)
-    return recorded
+    found = secrets_in(options)  # a field may quote the key of another one
+    return Secrets(found).without(recorded) if found else recorded
 
 
 def _plain(value: Any, name: str = "") -> Any:
     """Return a value as small JSON data: schemas by their title, secrets as `***`."""
-    if isinstance(value, str) and (_NAMES_A_SECRET.search(name) or _IS_A_SECRET.match(value)):
-        return "***"
+    if isinstance(value, str) and (names_a_secret(name) or is_a_secret(value)):
+        return MASK
+    if name in HEADERS:
+        return sorted(map(str, value)) if isinstance(value, Mapping | list) else "..."
     if isinstance(value, bool | int | float) or value is None:
         return value if value == value and value not in (float("inf"), float("-inf")) else str(value)
     if isinstance(value, str):
@@ -129,14 +126,17 @@ def _plain(value: Any, name: str = "") -> Any:
             return {key: _title(one) if key == "schema" else _plain(one, key) for key, one in _named(value)}
         return {key: _plain(one, key) for key, one in _named(value)}
     if isinstance(value, list | tuple):
-        return [_tool_name(one) if isinstance(one, Mapping) and "input_schema" in one else _plain(one) for one in value]
+        return [
+            _tool_name(one) if isinstance(one, Mapping) and "input_schema" in one else _plain(one, name)
+            for one in value
+        ]
     return f"<{type(value).__name__}>"
 
 
 def name_of_secret(value: Any, name: str = "") -> str | None:
     """Return the name of the first field of JSON data that looks like a secret; None if there is none."""
     if isinstance(value, str):
-        return name if _NAMES_A_SECRET.search(name) or _IS_A_SECRET.match(value) else None
+        return name if names_a_secret(name) or secrets_in(value, name) else None
     if isinstance(value, Mapping):
         found = (name_of_secret(one, str(key)) for key, one in value.items())
     elif isinstance(value, list | tuple):

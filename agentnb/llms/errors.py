@@ -28,7 +28,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
 )
 from agentnb.core.json import repair_text
-from agentnb.llms.keys import CUT
+from agentnb.core.secrets import CUT
 from agentnb.llms.reader import parse_object, token_count
 
 MAX_SERVER_TEXT = 500

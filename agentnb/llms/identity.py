@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-_SECRET = re.compile(
-    r"(^|_|-)(api[_-]?key|(private|secret|access|subscription)[_-]?key|key|secret|password|passwd|credentials?"
-    r"|(proxy-)?authorization|cookie|((access|auth|bearer|refresh|session|security|id|api|hf)[_-]?)?token)$",
-    re.IGNORECASE,
-)
-"""The names of secrets. A `keyword` and a `stop_token` are none."""
-_NO_SECRET = re.compile(r"(cache|sort|prompt|routing|eos|bos|pad|stop|unk|sep|mask|start|end)[_-](key|token)$", re.I)
-_LOOKS_SECRET = re.compile(r"(sk|pk|gsk|xai|hf)[-_][\w-]{8,}|(Bearer|Basic) \S+")
+from agentnb.core.secrets import MASK, Secrets, is_a_secret, names_a_secret, secrets_in
+
 _LEVELS = 6
 """The number of levels of objects in a model that are read."""
 
@@ -43,10 +36,7 @@ def told(value: Any, name: str = "") -> Any:
 
 def is_secret(name: str, value: Any) -> bool:
     """Return True if a value with this name is a secret, such as an API key."""
-    if not isinstance(value, str):
-        return False
-    is_named = _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
-    return is_named or _LOOKS_SECRET.match(value) is not None
+    return isinstance(value, str) and (names_a_secret(name) or is_a_secret(value))
 
 
 def _of_object(one: Any, level: int) -> dict[str, Any]:
@@ -74,8 +64,10 @@ def _is_plain(value: Any) -> bool:
 
 def _told(value: Any, name: str, level: int) -> Any:
     if is_secret(name, value):
-        return "***"
-    if value is None or isinstance(value, str | bool | int | float):
+        return MASK
+    if isinstance(value, str):
+        return Secrets(secrets_in(value)).without(value)  # the password of an address
+    if value is None or isinstance(value, bool | int | float):
         return value
     if level > _LEVELS:
         return type(value).__qualname__

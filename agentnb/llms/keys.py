@@ -10,24 +10,13 @@ may quote a key ("Incorrect API key provided: ..."), so errors pass through `mas
 
 from __future__ import annotations
 
-import base64
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 from agentnb.core.errors import AuthenticationError, ModelError, UsageError
-
-CUT = "…"
-"""The mark at the end of a server's text that was cut."""
-SHORTEST_SECRET = 8
-"""The minimum length of a key that is masked. Shorter values are placeholders ("x", "none") for local servers, and
-masking them would garble every message.
-"""
-SHORTEST_PASSWORD = 4
-"""The minimum length of a password in an address, or of a key in its query, that is masked."""
+from agentnb.core.secrets import Secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,55 +54,15 @@ def value_of(variable: str) -> str:
     return os.environ.get(variable, "").strip()
 
 
-def masked(error: ModelError, secrets: Iterable[str]) -> ModelError:
+def masked(error: ModelError, secrets: Secrets) -> ModelError:
     """Return the error with `***` in place of each secret in its texts; the same error if it has none."""
-    clean = error
-    for secret in secrets:
-        if not secret:
-            continue
-        words = _without(secret, str(clean))
-        fields = {name: _without(secret, getattr(clean, name)) for name in ("code", "param", "request_id", "body")}
-        if words != str(clean) or any(value != getattr(clean, name) for name, value in fields.items()):
-            clean = clean.reworded(words)
-            clean.__dict__.update(fields)
+    words = secrets.without(str(error))
+    fields = {name: secrets.without(getattr(error, name)) for name in ("code", "param", "request_id", "body")}
+    if words == str(error) and all(value == getattr(error, name) for name, value in fields.items()):
+        return error
+    clean = error.reworded(words)
+    clean.__dict__.update(fields)
     return clean
-
-
-def _without(secret: str, value: Any) -> Any:
-    """Return a string, or JSON data, without the secret."""
-    if isinstance(value, dict):
-        return {_without(secret, name): _without(secret, item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_without(secret, item) for item in value]
-    if not isinstance(value, str):
-        return value
-    clean = value.replace(secret, "***")
-    for length in range(len(secret) - 1, SHORTEST_PASSWORD - 1, -1):  # the secret may have been cut
-        clean = clean.replace(secret[:length] + CUT, "***" + CUT)
-    return clean
-
-
-def secrets_in_address(name: str, password: str, query: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the secrets in an address, in every form in which a server may quote them.
-
-    They are the password, or the user name if there is no password, and the values of the query except those that name
-    a version. name, password: "" for none. query: the names and values of the query.
-    """
-    found = []
-    if name or password:
-        # A password is masked unless it is so short that masking would garble every message.
-        found += [secret for secret in (password or name,) if len(secret) >= SHORTEST_PASSWORD]
-        found.append(base64.b64encode(f"{name}:{password}".encode()).decode())
-    for field, value in query:
-        shortest = SHORTEST_PASSWORD if _OF_A_SECRET.search(field) else SHORTEST_SECRET
-        if len(value) >= shortest and not _OF_A_VERSION.search(field):
-            found.append(value)
-    encoded = [quote(secret, safe=safe) for secret in found for safe in ("", "/", "/:=+@")]
-    return sorted({*found, *encoded, *map(quote_plus, found)}, key=len, reverse=True)
-
-
-_OF_A_SECRET = re.compile(r"key|token|secret|pass|auth|sig|code|cred", re.IGNORECASE)
-_OF_A_VERSION = re.compile(r"version|^(model|region|deployment)$", re.IGNORECASE)
 
 
 def is_at(url: str, host: str) -> bool:

@@ -29,14 +29,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
+from agentnb.core.secrets import CUT, SHORTEST_SECRET, Secrets, mask_logs, secrets_in_address, secrets_in_headers
 from agentnb.llms import errors
 from agentnb.llms.identity import told
-from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_in_address, value_of
+from agentnb.llms.keys import masked, value_of
 from agentnb.llms.pacing import Pace
 from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 
     from agentnb.llms.keys import EnvironmentKey
 
@@ -123,6 +124,7 @@ class Transport:
         # a ResourceWarning. So the finalizer holds the clients until the transport is collected. Then the generators
         # are dropped, and each is closed in its event loop.
         weakref.finalize(self, self._clients.clear).atexit = False
+        mask_logs("httpx", self._secrets_now)
 
     async def open(self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: Any = None) -> Exchange:
         """Post `body`, and wait for the first event of the answer.
@@ -167,22 +169,30 @@ class Transport:
             found["transport"] = [type(transport).__qualname__, told(getattr(transport, "handler", None))]
         return found
 
-    def redacted(self, error: ModelError, headers: Mapping[str, str] | None = None) -> ModelError:
-        """Return the error without the API key, the secrets of the address and the values of the headers.
+    def redacted(self, error: ModelError, more: Iterable[str] = ()) -> ModelError:
+        """Return the error without the API key, the secrets of the address, those of the headers, and `more`.
 
         Its context is dropped, because the request in it has the key.
         """
         error.__context__ = None
-        keys = [*map(value_of, self._variables), *self._secrets, *((headers or {}).values())]
+        return masked(error, self._secrets_now(more))
+
+    def _secrets_now(self, more: Iterable[str] = ()) -> Secrets:
+        keys = (key for key in map(value_of, self._variables) if len(key) >= SHORTEST_SECRET)
         address = self._given
         in_address = secrets_in_address(address.username, address.password, address.params.multi_items())
-        return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *in_address])
+        in_client: list[str] = []
+        if (client := self._http_client) is not None:
+            login = getattr(client.auth, "_auth_header", "")
+            in_client = secrets_in_headers({**client.headers, "proxy-authorization": login})
+            in_client += secrets_in_address("", "", client.params.multi_items())
+        return Secrets([*keys, *self._secrets, *in_address, *in_client, *more])
 
     def pace(self, model: str) -> Pace:
         """Return what the requests to this server share that ask this model with the current key."""
         credentials = [
             self._key.value() if self._key is not None else "",
-            *self._secrets,
+            *self._headers.values(),
             self._given.userinfo.decode(),
         ]
         who = hashlib.blake2b("\0".join(credentials).encode("utf-8", "replace")).digest()
@@ -327,7 +337,7 @@ class Exchange:
         with _translated_errors(self._server, self._timeout):
             while len(body) < most and (data := await anext(self._bytes, None)) is not None:
                 body += data
-        return body[:most].decode("utf-8", "replace")
+        return body[:most].decode("utf-8", "replace") + (CUT if len(body) > most else "")
 
 
 class _KeyAuth(httpx.Auth):
