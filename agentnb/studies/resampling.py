@@ -378,7 +378,8 @@ class Resampling(Study):
         """Return a frame of pandas with the distribution of the values of each step.
 
         Numbers: a row for each step, with the mean and its bootstrap interval. Other values: a row for each value of
-        each step, with its share and Wilson's interval. `low` and `high` are the ends of the interval.
+        each step, with its share and Wilson's interval. `low` and `high` are the ends of the interval. The mean and the
+        shares are those of the `n` samples with a value; `failed` is the number of those that have ended without one.
 
         Raises UsageError if pandas or SciPy is not installed.
         """
@@ -389,21 +390,23 @@ class Resampling(Study):
             numbers = [[value for value in of_step if isinstance(value, (int, float))] for of_step in values.values()]
             intervals = mean_intervals(numbers, confidence, seed=self._grid.seed)
             for at, of_step, (low, high) in zip(values, numbers, intervals, strict=True):
-                row = {**self._of_step(at), "n": len(of_step), "mean": fmean(of_step) if of_step else math.nan}
-                rows.append({**row, "low": low, "high": high})
-            return _frame(rows, (*_STEP, "n", "mean", "low", "high"))
+                row = {**self._of_step(at), "n": len(of_step), "failed": self._failed_at(at)}
+                rows.append({**row, "mean": fmean(of_step) if of_step else math.nan, "low": low, "high": high})
+            return _frame(rows, (*_STEP, "n", "failed", "mean", "low", "high"))
         for at, found in values.items():
             for value, count in Counter(found).most_common():
                 low, high = share_interval(count, len(found), confidence)
                 row = {**self._of_step(at), "value": value, "count": count, "n": len(found)}
-                rows.append({**row, "share": count / len(found), "low": low, "high": high})
-        return _frame(rows, (*_STEP, "value", "count", "n", "share", "low", "high"))
+                row |= {"failed": self._failed_at(at), "share": count / len(found)}
+                rows.append({**row, "low": low, "high": high})
+        return _frame(rows, (*_STEP, "value", "count", "n", "failed", "share", "low", "high"))
 
     def flip_rates(self, confidence: float = 0.95) -> DataFrame:
         """Return a frame of pandas with a row for each step: the share of samples that differ from the recorded run.
 
-        `low` and `high` are the ends of Wilson's interval, `n` the number of samples with a value, `failed` the number
-        of those without: the sample or the measure has failed.
+        The rate is that of the `n` samples with a value; `low` and `high` are the ends of Wilson's interval. `failed`
+        is the number of samples that have ended and cannot be compared: the sample has failed, or the measure has, for
+        the sample or for the recorded run.
 
         Raises UsageError if pandas or SciPy is not installed.
         """
@@ -468,6 +471,11 @@ class Resampling(Study):
         found = [self._measured(sample) for sample in self._samples_by_step[at]]
         return [one for one in found if one is not None and one.error is None]
 
+    def _failed_at(self, at: int) -> int:
+        """Return the number of samples of a step that have ended without a value."""
+        ended = [sample for sample in self._samples_by_step[at] if sample.status in ("done", "failed")]
+        return len(ended) - len(self._ended_at(at))
+
     def _of_step(self, at: int) -> dict[str, Any]:
         return dict(zip(_STEP, (at, self._steps[at].path, self._steps[at].turn), strict=True))
 
@@ -478,12 +486,13 @@ class Resampling(Study):
 
     def _repr_html_(self) -> str:
         """Return a table with a row for each step: its flip rate as a bar, and with Wilson's interval (95 %)."""
-        cells = "".join(f'<th style="text-align: left">{name}</th>' for name in ("event", "loop", "turn", "flip rate"))
+        cells = "".join(f'<th style="text-align: left">{name}</th>' for name in _HEADS)
         body = ""
         for step in self.step_sums():
             at, flips, n = step.at, step.flips, step.n
             bar = f'<meter value="{flips}" max="{max(n, 1)}" aria-label="flip rate"></meter>'
             rate = f"{bar} {flips / n:.0%} ({flips} of {n}{_interval_text(flips, n)})" if n else "no samples yet"
+            rate += f"; {step.failed} failed" if step.failed else ""
             texts = (at, escape(printable(step.path)), step.turn, rate)
             body += "<tr>" + "".join(f'<td style="text-align: left">{text}</td>' for text in texts) + "</tr>"
         title = escape(printable(f"{self.name}: {self._summary}"))
@@ -502,6 +511,8 @@ def _interval_text(count: int, total: int) -> str:
     return f"; 95 %: {low:.0%} to {high:.0%}"
 
 
+_HEADS = ("event", "loop", "turn", "flip rate of the samples with a value")
+"""The heads of the columns of a resampling in a cell."""
 _STEP = ("at", "path", "turn")
 """The columns that identify a step: the number of its event, the position of its loop, and its turn there."""
 

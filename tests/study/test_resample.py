@@ -210,7 +210,7 @@ async def test_numbers_have_a_mean_with_an_interval() -> None:
 
 async def test_a_measure_that_raises_is_a_row_with_its_error() -> None:
     world = World()
-    run = await world.run(0)
+    run = await world.run(1)
 
     def measure(run: Any) -> Any:
         if run.output == "no":
@@ -224,7 +224,11 @@ async def test_a_measure_that_raises_is_a_row_with_its_error() -> None:
     assert set(failed["error"]) == {"ValueError: this one"}
     assert set(table[table["error"].isna()]["value"]) == {"yes"}
     (flips,) = drawn.flip_rates().to_dict("records")
+    assert flips["failed"] == len(failed)
     assert flips["failed"] + flips["n"] == 20
+    (yes,) = drawn.distribution().to_dict("records")
+    assert (yes["n"], yes["failed"], yes["share"]) == (flips["n"], flips["failed"], 1)
+    assert f"; {len(failed)} failed" in drawn._repr_html_()
 
 
 async def test_a_sample_whose_model_fails_is_a_row_with_its_error() -> None:

@@ -186,7 +186,7 @@ export class Steps {
       [flips, low, high] = step.flips,
       rows = values.map((text, i) => ({ text, share: step.shares[i] })).filter(({ share }) => share[0]);
     rows.sort((a, b) => b.share[0] - a.share[0]);
-    const facts = step.n ? `${number(flips)} of ${count(step.n, "sample")} differ${flips === 1 ? "s" : ""} (${percent(flips / step.n)}; 95%: ${percent(low)} to ${percent(high)})` : "no samples yet";
+    const facts = step.n ? `${number(flips)} of ${count(step.n, "sample")}${step.failed ? " with a value" : ""} differ${flips === 1 ? "s" : ""} (${percent(flips / step.n)}; 95%: ${percent(low)} to ${percent(high)})` : "no samples yet";
     this.detail.replaceChildren(
       el(
         "div",

@@ -103,12 +103,13 @@ def _steps(drawn: Resampling) -> str:
         flips, low, high = step["flips"]
         share = flips / step["n"] if step["n"] else 0.0
         words = f"{share:.0%} ({flips} of {step['n']}; {low:.0%} to {high:.0%})" if step["n"] else "no samples yet"
+        words += f"; {step['failed']} failed" if step["failed"] else ""
         bar = image(share_picture(share, low, high, BAR_WIDE), words, BAR_WIDE, BAR_STYLE) if step["n"] else ""
         rows.append([line(f"{step['name']}, #{step['at']}", 80), bar, line(words, 80), line(step["recorded"], 60)])
     heading = "the run ended with" if found["until"] == "end" else "in the run"
     more = len(found["steps"]) - STEPS
     rest = f'<div style="opacity:.72">and {count(more, "more step")}</div>' if more > 0 else ""
-    return _html_table("Steps", ["step", "differs from the run", "", heading], rows) + rest
+    return _html_table("Steps", ["step", "differs from the run", "of those with a value", heading], rows) + rest
 
 
 def _arms(head: dict[str, Any]) -> str:
