@@ -9,6 +9,7 @@ error instead. It is for the values of a loop's own code, which will read the da
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -131,8 +132,8 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
         for _ in range(2):
             if not isinstance(parsed, (str, bytes, bytearray)):
                 break
-            if isinstance(parsed, str) and parsed.rstrip().endswith('}""'):  # some servers append an empty JSON text
-                parsed = parsed.rstrip().removesuffix('""')
+            if isinstance(parsed, str):
+                parsed = _one_object(parsed)
             # Small models write line ends and tabs into texts as they are.
             parsed = json.loads(parsed, strict=False) if parsed.strip() else None
         if parsed is None:
@@ -143,6 +144,27 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     except (ValueError, TypeError, RecursionError):
         return {}, repair_text(str(arguments))
 
+
+def _one_object(text: str) -> str:
+    """Return the text of a call's arguments without what some servers add: an empty JSON text, an empty object, or the
+    same object again, as in `{}{}` and `{}{"a": 1}`.
+    """
+    text = text.strip().removesuffix('""') if text.rstrip().endswith('}""') else text.strip()
+    if not _TWO_OBJECTS.search(text):
+        return text
+    decoder, objects, position = json.JSONDecoder(strict=False), [], 0
+    try:
+        while position < len(text):
+            found, end = decoder.raw_decode(text, position)
+            if found != {} and text[position:end] not in objects:
+                objects.append(text[position:end])
+            position = end + len(text[end:]) - len(text[end:].lstrip())
+    except ValueError:
+        return text
+    return text if len(objects) > 1 else objects[0] if objects else "{}"
+
+
+_TWO_OBJECTS = re.compile(r"\}\s*\{")
 
 # JSON data, and the types of agentnb that are converted to it without loss.
 

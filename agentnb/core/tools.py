@@ -24,7 +24,11 @@ With it, a tool that cancels its own run is not interrupted by that, and does no
 
 
 class Acted:
-    """The result of a tool after which its loop ends; `{"escalate": True}` also ends the loop around that one."""
+    """The result of a tool, with the actions that the tool has set.
+
+    `escalate` and `skip_summarization` end the loop of the call; `escalate` also ends the loop around that one.
+    `state_delta` has the values that the tool has set in the state of the session.
+    """
 
     def __init__(self, result: Any, actions: dict[str, Any]) -> None:
         self.result = result

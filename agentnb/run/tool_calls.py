@@ -278,7 +278,9 @@ class ToolCalls:
                 if actions is not None:
                     details = fields.get("details")
                     said = details if isinstance(details, dict) else {}
-                    fields |= {"details": {**said, "actions": actions}, "terminate": True}
+                    fields["details"] = {**said, "actions": actions}
+                    if actions.get("escalate") or actions.get("skip_summarization"):
+                        fields["terminate"] = True
             for name, field in fields.items():
                 if type(field) is not bool:
                     fields[name] = to_json_data(field)

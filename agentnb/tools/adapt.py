@@ -159,12 +159,10 @@ def _takes_all_in_one(method: Callable[..., Any]) -> bool:
     A parameter of another type is one argument, and so is one without a type whose name any parameter may have.
     """
     try:
-        parameters = list(inspect.signature(code_of(method)).parameters.values())
+        parameters = list(inspect.signature(method).parameters.values())
         hints = get_type_hints(code_of(method))
     except (ValueError, NameError, TypeError):
         return False
-    if inspect.ismethod(method) is False and parameters and parameters[0].name == "self":
-        parameters = parameters[1:]
     if len(parameters) != 1 or (one := parameters[0]).name not in _ALL_ARGUMENTS or one.default is not one.empty:
         return False
     if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+import copy
+from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,60 @@ if TYPE_CHECKING:
     from agentnb.core.tools import ReportProgress
 
 
+class State(MutableMapping[str, Any]):
+    """The state of a session. Each change is made in the session immediately, and recorded in the delta."""
+
+    APP_PREFIX = "app:"
+    USER_PREFIX = "user:"
+    TEMP_PREFIX = "temp:"
+
+    def __init__(self, value: dict[str, Any], delta: dict[str, Any]) -> None:
+        self._value = value
+        self._delta = delta
+        self._read: dict[str, Any] = {}
+        """Copies of the lists and dicts that were read, by key, to detect changes inside them."""
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._delta[key] if key in self._delta else self._value[key]
+        if isinstance(value, (dict, list)) and key not in self._read:
+            self._read[key] = copy.deepcopy(value)
+        return value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._value[key] = self._delta[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        """Set the value to None: a delta cannot say that a key is gone."""
+        _ = self[key]
+        self[key] = None
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._value or key in self._delta
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return len(self.to_dict())
+
+    def has_delta(self) -> bool:
+        """Return True if anything was changed."""
+        self.note_changes_inside()
+        return bool(self._delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as a new dict."""
+        return {**self._value, **self._delta}
+
+    def note_changes_inside(self) -> None:
+        """Add to the delta each list or dict whose items have changed since it was read."""
+        for key, before in self._read.items():
+            value = self._delta.get(key, self._value.get(key))
+            if value != before:
+                self[key] = value
+                self._read[key] = copy.deepcopy(value)
+
+
 @dataclass(slots=True)
 class ToolActions:
     """The actions that follow the call. None means no action."""
@@ -27,6 +82,8 @@ class ToolActions:
     """End the loop that made the call after this turn, and the loop agent in which that loop is nested."""
     skip_summarization: bool | None = None
     """End the loop that made the call after this turn: its model does not see the result."""
+    state_delta: dict[str, Any] = field(default_factory=dict)
+    """The values that the function has set in the state of the session."""
 
 
 @dataclass(slots=True)
@@ -41,7 +98,7 @@ class ToolContext:
     invocation_id: str = ""
     path: str = ""
     actions: ToolActions = field(default_factory=ToolActions)
-    state: dict[str, Any] = field(default_factory=dict)
+    state: State = field(default_factory=lambda: State({}, {}))
 
     @classmethod
     def of_this_call(cls, name: str) -> ToolContext:
@@ -49,7 +106,9 @@ class ToolContext:
         run_id, path, call_id, _ = current_call.get() or ("", "", "", None)
         invocation = getattr(loop_context.get(), "context", None)
         session = getattr(invocation, "session", None)
-        return cls(name, call_id, run_id, path, state=session.state if session is not None else {})
+        actions = ToolActions()
+        state = State(session.state if session is not None else {}, actions.state_delta)
+        return cls(name, call_id, run_id, path, actions, state)
 
     @property
     def agent_name(self) -> str:
@@ -60,7 +119,11 @@ class ToolContext:
 async def with_actions(running: Awaitable[Any], context: ToolContext) -> Any:
     """Return the function's result, together with the actions that the function has set."""
     result = await running
-    actions = {name: True for name in ("escalate", "skip_summarization") if getattr(context.actions, name)}
+    context.state.note_changes_inside()
+    acted = context.actions
+    actions: dict[str, Any] = {name: True for name in ("escalate", "skip_summarization") if getattr(acted, name)}
+    if acted.state_delta:
+        actions["state_delta"] = acted.state_delta
     return Acted(result, actions) if actions else result
 
 

@@ -151,11 +151,21 @@ class FunctionTool:
         """Return a tool of the bound method, if the function is a method in a class body."""
         if self._is_classmethod:
             return FunctionTool(self.function.__get__(owner or type(instance)), **self._options)
-        first = next(iter(inspect.signature(self.function).parameters), "")
-        is_bound = first == "self" or (first == "cls" and isinstance(instance, type))
-        if instance is None or not is_bound:
+        if instance is None or not self._is_method_of(instance):
             return self
         return FunctionTool(self.function.__get__(instance, owner), **self._options)
+
+    def _is_method_of(self, instance: Any) -> bool:
+        """Return True if the function is written in the class of this object, or in this class.
+
+        A function of another place that is an attribute of the class is no method, unless it takes `self`.
+        """
+        if isinstance(self.function, staticmethod):
+            return False
+        first = next(iter(inspect.signature(self.function).parameters), "")
+        body = getattr(self.function, "__qualname__", "").rpartition(".")[0]
+        classes = [*type(instance).__mro__, *(instance.__mro__ if isinstance(instance, type) else ())]
+        return first == "self" or bool(first and any(base.__qualname__ == body for base in classes))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""

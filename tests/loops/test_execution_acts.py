@@ -110,6 +110,21 @@ async def test_an_activity_performs_a_tool_of_the_context() -> None:
     assert [message.get("content") for message in loop.context[:1]] == ["Greet him."]
 
 
+async def test_an_activity_gets_the_schema_of_its_tool_as_a_mapping() -> None:
+    given: list[Any] = []
+
+    async def greet(call: Any, tool: Any, context: Any) -> str:
+        given.append((dict(tool), tool.name))
+        return f"{tool['description']} {call['userName']}"
+
+    schema = {"_tool": "greet", "description": "Hi", "properties": {"userName": {"type": "string"}}}
+    call = {"_tool": "greet", "userName": "Al", "_outputPath": "†state.x"}
+    loop = ExecutionLoop(ScriptedLLM([answer(call, output=1)]), [schema], activities={"greet": greet})
+    await loop.run()
+    assert given == [(schema, "greet")]
+    assert loop.state == {"x": "Hi Al"}
+
+
 async def test_a_message_of_the_context_can_contain_a_tool_object() -> None:
     loop = ExecutionLoop(ScriptedLLM([reading("y")]), context=[{"type": "tool", "tool": echo}])
     await loop.run()

@@ -356,7 +356,7 @@ async def test_a_model_ends_the_loop_with_the_tool_exit_loop() -> None:
     assert events[-1].reason == "escalated"
     assert (
         " ".join(short(e) for e in events if not e.partial)
-        == "CK(L,critic,0) draft CK(L,A,0) A#1 CK(L,critic,1) good - END(L)"
+        == "CK(L,critic,0) draft CK(L,A,0) A#1 CK(L,critic,1) good -[esc] END(L)"
     )
     llm.assert_complete()
 

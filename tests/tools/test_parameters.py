@@ -593,3 +593,32 @@ def test_a_loop_refuses_two_tools_of_the_same_name(tools: list[Any]) -> None:
 
 async def test_nan_is_accepted_as_a_number() -> None:
     assert math.isnan(await called(tool(name="f")(lambda x: x), {"x": math.nan}))
+
+
+def str_lower(name: str) -> str:
+    return name.lower()
+
+
+class Folder:
+    @tool
+    def path_of(this, name: str) -> str:
+        return f"{type(this).__name__}/{name}"
+
+    @tool
+    @staticmethod
+    def upper(name: str) -> str:
+        return name.upper()
+
+
+class Home(Folder):
+    lower = tool(str_lower)
+
+
+async def test_the_first_parameter_of_a_method_may_have_any_name() -> None:
+    assert list(Home().path_of.parameters["properties"]) == ["name"]
+    assert await called(Home().path_of, {"name": "a"}) == "Home/a"
+
+
+async def test_a_function_that_is_no_method_keeps_its_first_parameter() -> None:
+    assert await called(Home().upper, {"name": "a"}) == "A"
+    assert list(Home().lower.parameters["properties"]) == ["name"]

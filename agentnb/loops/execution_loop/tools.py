@@ -2,8 +2,8 @@
 
 A tool may be given as the design writes it: a JSON schema in which names that start with an underscore are not
 parameters. If an activity with the tool's name (or the name in `_activity`) is known, it performs the calls: it is
-called with the call (data in place of references), the tool and the context, in a thread unless it is async. Without an
-activity the tool is latent: the model gives the result in `_output`.
+called with the call (data in place of references), the tool's schema and the context, in a thread unless it is async.
+Without an activity the tool is latent: the model gives the result in `_output`.
 
 In the schema, a field for the loop (`_outputPath`, `_scopes`, `_delegate`, ...) is either a constant, which holds for
 every call, or a schema, by which the model chooses a value for each call.
@@ -145,7 +145,7 @@ class SchemaTool:
         if activity is not None:
 
             async def act(progress: ReportProgress) -> Any:
-                return await functions.call(activity, call, self, context())
+                return await functions.call(activity, call, ToolSchema(self), context())
 
             return act
 
@@ -161,8 +161,21 @@ class SchemaTool:
         return give
 
 
-Activity = Callable[[Call, SchemaTool, list[dict[str, Any]]], Any]
-"""A function that performs the calls of a tool: it gets the call, the tool and the context."""
+class ToolSchema(dict[str, Any]):
+    """The schema of a tool, for its activity: `tool["_tool"]` is its name. Attributes are those of the tool."""
+
+    def __init__(self, tool: SchemaTool) -> None:
+        super().__init__({"_tool": tool.name, **tool.schema})
+        self.__dict__["_of"] = tool
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_of" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.__dict__["_of"], name)
+
+
+Activity = Callable[[Call, ToolSchema, list[dict[str, Any]]], Any]
+"""A function that performs the calls of a tool: it gets the call, the tool's schema and the context."""
 
 
 def _never(progress: object) -> Any:

@@ -4,7 +4,7 @@ from contextlib import aclosing as Aclosing
 
 from agentnb.loops.loop_agent.adapter import exit_loop
 from agentnb.loops.loop_agent.agents import BaseAgent
-from agentnb.loops.loop_agent.callback_context import CallbackContext, ReadonlyContext, State, ToolConfirmation
+from agentnb.loops.loop_agent.callback_context import CallbackContext, ReadonlyContext, ToolConfirmation
 from agentnb.loops.loop_agent.context import (
     InvocationContext,
     LlmCallsLimitExceededError,
@@ -13,6 +13,7 @@ from agentnb.loops.loop_agent.context import (
 )
 from agentnb.loops.loop_agent.event import BaseAgentState, Event, EventActions, LoopAgentState
 from agentnb.loops.loop_agent.loop import LoopAgent
+from agentnb.tools.context import State
 
 __all__ = [
     "Aclosing",

@@ -18,16 +18,17 @@ from agentnb.core.events import RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import CallState, State
-from agentnb.core.tools import Invocation, ReportProgress
+from agentnb.core.tools import Acted, Invocation, ReportProgress
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.agents import AS_LOOP, BaseAgent, BaseAgentCalls, failed, own_call, propose_own_call
 from agentnb.loops.loop_agent.context import InvocationContext, end_before
+from agentnb.loops.loop_agent.event import EXIT_LOOP, actions_of
 
 
 class ExitLoop:
     """The tool by which a model leaves the loop agent around its own loop: `SessionLoop(llm, [exit_loop])`."""
 
-    name = "exit_loop"
+    name = EXIT_LOOP
     description = "Call this when nothing is left to do: the loop you work in ends after this turn."
     approve = False
     idempotent = True
@@ -47,21 +48,19 @@ class ExitLoop:
         return _leave
 
 
-def _leave(progress: ReportProgress) -> Awaitable[dict[str, Any]]:
-    async def result() -> dict[str, Any]:
-        return {"content": "The loop ends.", "terminate": True}
+def _leave(progress: ReportProgress) -> Awaitable[Acted]:
+    async def result() -> Acted:
+        return Acted("The loop ends.", {"escalate": True, "skip_summarization": True})
 
     return result()
 
 
 def has_exited(state: State) -> bool:
     """Return True if the model has called `exit_loop`, or a tool that set `tool_context.actions.escalate`."""
-    for message in state.messages:
-        if message.role == "tool" and not message.is_error:
-            actions = message.details.get("actions") if isinstance(message.details, dict) else None
-            if message.name == ExitLoop.name or (isinstance(actions, dict) and actions.get("escalate") is True):
-                return True
-    return False
+    return any(
+        message.role == "tool" and not message.is_error and actions_of(message.name, message.details).escalate
+        for message in state.messages
+    )
 
 
 exit_loop = ExitLoop()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from agentnb.core.errors import InvalidArguments
 from agentnb.loops.loop_agent.context import InvocationContext, Session
 from agentnb.loops.loop_agent.event import Event, EventActions
+from agentnb.tools.context import State
 
 
 class ToolConfirmation(BaseModel):
@@ -29,70 +29,6 @@ class ToolConfirmation(BaseModel):
         """Read the answer from the response of a function call. A client may send it as text in `response`."""
         is_text = response.keys() == {"response"} and isinstance(response["response"], str)
         return cls.model_validate_json(response["response"]) if is_text else cls.model_validate(response)
-
-
-class State:
-    """The state of a session. Each change is made in the session immediately, and recorded in the delta."""
-
-    APP_PREFIX = "app:"
-    USER_PREFIX = "user:"
-    TEMP_PREFIX = "temp:"
-
-    def __init__(self, value: dict[str, Any], delta: dict[str, Any]) -> None:
-        self._value = value
-        self._delta = delta
-        self._read: dict[str, Any] = {}
-        """Copies of the lists and dicts that were read, by key, to detect changes inside them."""
-
-    def __getitem__(self, key: str) -> Any:
-        value = self._delta[key] if key in self._delta else self._value[key]
-        if isinstance(value, (dict, list)) and key not in self._read:
-            self._read[key] = copy.deepcopy(value)
-        return value
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._value[key] = self._delta[key] = value
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._value or key in self._delta
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_dict())
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, or `default` if it is missing."""
-        try:
-            return self[key]
-        except KeyError:
-            return default
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key. If it is missing, set it to `default` first."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, delta: Mapping[str, Any]) -> None:
-        """Set several keys."""
-        self._value.update(delta)
-        self._delta.update(delta)
-
-    def has_delta(self) -> bool:
-        """Return True if anything was changed."""
-        self.note_changes_inside()
-        return bool(self._delta)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the state as a new dict."""
-        return {**self._value, **self._delta}
-
-    def note_changes_inside(self) -> None:
-        """Add to the delta each list or dict whose items have changed since it was read."""
-        for key, before in self._read.items():
-            value = self._delta.get(key, self._value.get(key))
-            if value != before:
-                self[key] = value
-                self._read[key] = copy.deepcopy(value)
 
 
 class ReadonlyContext:

@@ -24,12 +24,12 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import AgentnbError, InvalidArguments
-from agentnb.core.events import Delta, MessageAdded, Queued, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Delta, MessageAdded, Queued, RunEnd, RunStart
 from agentnb.core.events import Event as RunEvent
 from agentnb.core.protocols import loop_context
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.event import Event, field_of
+from agentnb.loops.loop_agent.event import Event, actions_of, field_of
 from agentnb.run import Run
 
 Stream = AsyncGenerator[Event, None]
@@ -392,13 +392,14 @@ class InvocationContext:
                 answers[str(field_of(answer, "id"))] = confirmed
         return answers
 
-    def add(self, event: Event) -> None:
-        """Add an event to the session, and perform its actions."""
+    def add(self, event: Event, *, is_performed: bool = False) -> None:
+        """Add an event to the session, and perform its actions. is_performed: the state has its changes already."""
         events, actions = self.session.events, event.actions
         if not (events and events[-1] is event and self._may_forward()):  # it is forwarded
             events.append(event)
             self.session.last_update_time = event.timestamp
-        self.session.state.update(actions.state_delta)
+        if not is_performed:
+            self.session.state.update(actions.state_delta)
         if actions.end_of_agent or actions.agent_state is not None:
             end = bool(actions.end_of_agent)
             self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
@@ -520,6 +521,8 @@ class Invocation:
                     said = event.message.get("event")
                     if isinstance(said, dict):
                         self._context.add(Event.model_validate(said))
+                elif isinstance(event, CallEnd) and not event.is_error:
+                    self._context.session.state.update(actions_of(event.name, event.details).state_delta)
 
             # The events of a nested invocation are added to the outer session, too.
             if self._around is not None:

@@ -153,6 +153,18 @@ class EventActions(Positional):
     set_model_response: Any = None
 
 
+EXIT_LOOP = "exit_loop"
+"""The name of the tool by which a model leaves a loop agent."""
+
+
+def actions_of(tool: str | None, details: Any) -> EventActions:
+    """Return the actions of a call that a model has made: those that its tool has set. details: of the call's end."""
+    given = details.get("actions") if isinstance(details, Mapping) else None
+    if not isinstance(given, Mapping):  # older recordings have none for `exit_loop`
+        return EventActions(escalate=True, skip_summarization=True) if tool == EXIT_LOOP else EventActions()
+    return EventActions(**{name: value for name, value in given.items() if name in EventActions.model_fields})
+
+
 class NodeInfo(BaseModel):
     """The position in a workflow at which an event was made. The path `A@1/B@2` is the second run of B, in A."""
 

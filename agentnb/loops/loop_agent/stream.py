@@ -14,7 +14,7 @@ from agentnb.core import events as run_events
 from agentnb.core.calls import render
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.context import ASKS_TO_CONFIRM, Forwarded, InvocationContext
-from agentnb.loops.loop_agent.event import Event, EventActions
+from agentnb.loops.loop_agent.event import Event, EventActions, actions_of
 from agentnb.loops.projection import Handlers, Projection
 
 ABORTED = "INVOCATION_ABORTED"
@@ -165,7 +165,8 @@ class LoopAgentProjection(Projection[Event]):
         if (event.path, event.call_id) in self._made:
             response = {"id": event.call_id, "name": event.name, "response": render(event.result)}
             content = {"role": "user", "parts": [{"function_response": response}]}
-            yield self._event(self._author(event), content=content)
+            actions = EventActions() if event.is_error else actions_of(event.name, event.details)
+            yield self._event(self._author(event), actions, content=content)
 
     def _author(self, item: run_events.Event | run_events.Delta) -> str:
         """Return the name of the loop to which an event belongs."""
@@ -176,7 +177,7 @@ class LoopAgentProjection(Projection[Event]):
         invocation = self._ctx.invocation_id
         event = Event(author=author, actions=actions or EventActions(), invocation_id=invocation, **fields)
         if not event.partial:
-            self._ctx.add(event)
+            self._ctx.add(event, is_performed=True)  # a tool has changed the state itself
         return event
 
     handlers: ClassVar[Handlers] = {
