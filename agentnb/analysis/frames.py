@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
@@ -30,6 +31,7 @@ from agentnb.analysis.run_rows import RunRow, imported, row_without_events, run_
 from agentnb.analysis.sources import Source, outlined_sources, sources
 from agentnb.core.json import to_plain
 from agentnb.core.lazy import optional_module
+from agentnb.studies import Study
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -163,7 +165,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "id": "the id of the run",
         "study": _PLACE["study"],
         "loop": "the kind of the loop",
-        "outcome": "done, failed, cancelled, ended (in a file of another tool: how is not known), open, or not started",
+        "outcome": "done, failed, cancelled, ended (in a file of another tool: how is not known) or open; of a run of a"
+        " study its status: also running, waiting, paused, interrupted or not started",
         "stop_reason": "the reason for the end: completed, limit, max_turns, error, ...; missing for an open run",
         "output": "the output, a JSON value",
         "error": "the type and the message of the error that the run failed with",
@@ -259,6 +262,9 @@ def runs(of: Any) -> DataFrame:
     numbers = input_numbers(of)
     places = [place_of(one.source, numbers) for one in found]
     rows = [run_row(one.source, place, one.tags) for one, place in zip(found, places, strict=True)]
+    if isinstance(of, Study):  # one word for its runs, in the table, the panel and `counts`
+        statuses = {run.id: run.status for run in of.runs}
+        rows = [replace(row, outcome=statuses.get(row.id, row.outcome)) for row in rows]
     rows += [row_without_events(run, of.name) for run in without_events]
     frame = frame_of(rows, RunRow, COLUMNS["runs"])
     for name in ("time", "began"):

@@ -248,7 +248,7 @@ def row_without_events(run: StudyRun, study: str) -> RunRow:
     return RunRow(
         run=run.name,
         study=study,
-        outcome="failed" if run.status == "failed" else "not started",
+        outcome=run.status,
         error=run.error,
         arm=Place(arm=run.arm).arm_text,
         input=run.cell.input_number,

@@ -84,9 +84,21 @@ async def test_a_run_at_its_limit_is_paused_and_stays_paused_in_the_next_process
     again = limited()
     assert statuses(again) == {"paused": 1}
     again.start()
-    await until(lambda: again.is_running and again.counts["paused"] == 1)
+    await until(lambda: again.runs[0].is_paused)
     assert again.resume() == 1
     assert statuses(await again) == {"done": 1}
+
+
+async def test_the_table_of_runs_has_the_words_of_the_study(tmp_path: Path) -> None:
+    made = study(tmp_path, asking, 3).start()
+    await until(lambda: made.counts["waiting"] == 3)
+    made.cancel(made["0.1"])
+    await until(lambda: made.counts["cancelled"] == 1)
+    assert (
+        list(agentnb.analysis.runs(made).outcome) == [run.status for run in made] == ["waiting", "cancelled", "waiting"]
+    )
+    made.cancel()
+    await made
 
 
 async def test_one_run_is_cancelled_and_the_others_go_on(tmp_path: Path) -> None:
