@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
+from agentnb.core.errors import UsageError
+
 CUT = "…"
 """The mark at the end of a text that was cut."""
 MASK = "***"
@@ -203,6 +205,36 @@ def secrets_in_address(name: str, password: str, query: Iterable[tuple[str, str]
         if len(value) >= shortest and not _OF_A_VERSION.search(field):
             found.append(value)
     return found
+
+
+def name_of_secret(value: Any, name: str = "") -> str | None:
+    """Return the name of the first field of JSON data that has a secret; None if there is none."""
+    if isinstance(value, str):
+        return name if names_a_secret(name) or secrets_in(value, name) else None
+    if isinstance(value, Mapping) and name.lower().replace("-", "_") in HEADERS:
+        return next((str(key) for key, one in value.items() if is_a_secret_header(str(key), str(one))), None)
+    if isinstance(value, Mapping):
+        if name in _SCHEMAS:
+            return None
+        found = (name_of_secret(one, str(key)) for key, one in value.items())
+    elif isinstance(value, list | tuple):
+        found = (name_of_secret(one, name) for one in value)
+    else:
+        return None
+    return next((secret for secret in found if secret is not None), None)
+
+
+def check_no_key_travels(argument: str, value: Any, name: str = "") -> None:
+    """Raise UsageError, which quotes no value, if an argument of a model has a key and is about to be pickled.
+
+    argument: the argument, for the error. value, name: as for `name_of_secret`.
+    """
+    if (found := name_of_secret(value, name)) is not None:
+        field = f" in {found!r}" if found != argument else ""
+        raise UsageError(
+            f"{argument}= has a key{field}, and keys are not sent to other processes. Set an environment variable"
+            " there, and name it by api_key_env=, or read it by os.environ in the function that makes the loop"
+        )
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

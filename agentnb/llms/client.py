@@ -27,7 +27,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
     UsageError,
 )
-from agentnb.core.secrets import Secrets, secrets_in, secrets_in_headers
+from agentnb.core.secrets import Secrets, check_no_key_travels, secrets_in, secrets_in_headers
 from agentnb.llms import errors
 from agentnb.llms.conversion import ROLES, as_specification
 from agentnb.llms.description import recorded_options
@@ -290,6 +290,26 @@ class HttpModel(ABC):
         made = copy.copy(self)
         made.options = self.options | options
         made._check_options(made.options, where)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs. Raises UsageError if a key was given as text: each process reads its own.
+
+        A key that is read from an environment variable travels as the name of the variable.
+        """
+        self._transport.check_can_travel()
+        for name, value in self.options.items():
+            check_no_key_travels(name, value, name)
+        return self.__dict__
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))  # a copy in this process may have keys
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = copy.copy(self)
+        made.options = copy.deepcopy(self.options, memo)
         return made
 
     async def aclose(self) -> None:

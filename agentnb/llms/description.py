@@ -133,19 +133,6 @@ def _plain(value: Any, name: str = "") -> Any:
     return f"<{type(value).__name__}>"
 
 
-def name_of_secret(value: Any, name: str = "") -> str | None:
-    """Return the name of the first field of JSON data that looks like a secret; None if there is none."""
-    if isinstance(value, str):
-        return name if names_a_secret(name) or secrets_in(value, name) else None
-    if isinstance(value, Mapping):
-        found = (name_of_secret(one, str(key)) for key, one in value.items())
-    elif isinstance(value, list | tuple):
-        found = (name_of_secret(one, name) for one in value)
-    else:
-        return None
-    return next((secret for secret in found if secret is not None), None)
-
-
 def _named(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     return [
         (repair_text(str(key)), one) for key, one in value.items() if key not in ("properties", "$defs", "definitions")

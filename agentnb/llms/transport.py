@@ -29,7 +29,16 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
-from agentnb.core.secrets import CUT, SHORTEST_SECRET, Secrets, mask_logs, secrets_in_address, secrets_in_headers
+from agentnb.core.secrets import (
+    CUT,
+    SHORTEST_SECRET,
+    Secrets,
+    check_no_key_travels,
+    is_a_secret_header,
+    mask_logs,
+    secrets_in_address,
+    secrets_in_headers,
+)
 from agentnb.llms import errors
 from agentnb.llms.identity import told
 from agentnb.llms.keys import masked, value_of
@@ -225,9 +234,20 @@ class Transport:
         # A study may send models to other processes. The connections stay in this process.
         if self._http_client is not None or self._http_transport is not None:
             raise UsageError("A model with http_client= or transport= cannot be sent to another process.")
+        self.check_can_travel()
         keys = partial(Transport, key=self._key, variables=self._variables, secrets=self._secrets)
         made = partial(keys, headers=self._headers, timeout=self._timeout)
         return made, (str(self._given),)
+
+    def check_can_travel(self) -> None:
+        """Raise UsageError, which names the argument, if a key was given as text: it is not sent to other processes."""
+        check_no_key_travels("headers", self._headers, "headers")
+        address = self._given
+        if address.userinfo:
+            check_no_key_travels("base_url", "a login", "password")
+        for name, value in address.params.multi_items():
+            if is_a_secret_header(name, value):
+                check_no_key_travels("base_url", value, "key")
 
     async def _client(self) -> httpx.AsyncClient:
         if self._http_client is not None:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from agentnb.core.errors import NotSerializable, UsageError
 from agentnb.core.json import repair_text, require_json
 from agentnb.core.protocols import RunStore
-from agentnb.llms.description import name_of_secret
+from agentnb.core.secrets import name_of_secret
 
 SHOWN = 80
 """The maximum number of characters of a value in an error message."""

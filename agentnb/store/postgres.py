@@ -398,8 +398,10 @@ def _message(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
-def without_password(url: str) -> str:
-    """Return an address without its password, to be shown in errors and notebooks.
+def without_password(url: str, *, keep_query: bool = False) -> str:
+    """Return an address without its password, to be shown in errors and notebooks, and without its query.
+
+    keep_query: True to keep the parameters in the query that are no passwords.
 
     Raises UsageError if it is not clear which part of it is the password.
     """
@@ -414,7 +416,8 @@ def without_password(url: str) -> str:
     if not user and re.search(r":\D", host.rpartition("]")[2]):
         raise UsageError(_not_an_address(f"{scheme}://..."))
     shown = f"{user.partition(':')[0]}@{host}" if user else host
-    return urlunsplit(parts._replace(netloc=shown, query="", fragment=""))
+    parameters = [(name, value) for name, value in parse_qsl(parts.query) if not name.endswith("password")]
+    return urlunsplit(parts._replace(netloc=shown, query=urlencode(parameters) if keep_query else "", fragment=""))
 
 
 def _not_an_address(shown: str) -> str:

@@ -30,6 +30,7 @@ from agentnb.store.drivers import Claim
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.inbox import Inbox
 from agentnb.store.opening import is_address, open_store
+from agentnb.store.postgres import without_password
 from agentnb.store.recordings import NewRun, RunRecorder, StoredRecording, is_same
 from agentnb.store.said import Found, search_text, tags_of_arm
 from agentnb.store.search import Date, RunInfo, Search, find_runs, runs_that_match
@@ -77,8 +78,11 @@ class Store:
         return self._database.where
 
     def place_for_workers(self) -> str:
-        """Return what `Store` takes to open this store in another process. An address has its password in it."""
-        return self._address or str(self.path)
+        """Return what `Store` takes to open this store in another process.
+
+        It has no password: a worker reads its own, from PGPASSWORD or ~/.pgpass.
+        """
+        return str(self.path) if self._address is None else without_password(self._address, keep_query=True)
 
     def close(self) -> None:
         """Close the store. Runs that still write to it fail."""

@@ -7,6 +7,7 @@ sent. The error of pickle names the lock, but not where it is; here the part of 
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import types
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import UsageError, printable
+from agentnb.core.secrets import names_a_secret
 from agentnb.core.tools import Tool
 from agentnb.run.validation import shown
 from agentnb.studies.recipe import Recipe
 
 DEPTH = 6
 """The maximum number of steps from a part of the study to what cannot be pickled in it."""
+
+SHORTEST_KEY = 12
+"""The minimum length of a key of an environment variable that is looked for in what is sent to the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,13 @@ class Plan:
 
 
 def pickled(plan: Plan) -> bytes:
-    """Return the plan as bytes. Raises UsageError, which names the part that cannot be pickled."""
+    """Return the plan as bytes. Raises UsageError, which names the part that cannot be pickled, or that has a key."""
     try:
         import cloudpickle
     except ImportError:
         raise UsageError("executor= needs cloudpickle: pip install 'agentnb-toolkit[executors]'.") from None
     try:
-        return bytes(cloudpickle.dumps(plan))
+        data = bytes(cloudpickle.dumps(plan))
     except Exception as error:  # of the objects themselves, as by __reduce__
         where, cause = _culprit(plan, error)
         raise UsageError(
@@ -50,6 +55,18 @@ def pickled(plan: Plan) -> bytes:
             f" {type(cause).__name__}: {printable(str(cause)).rstrip('.')}. Make it inside the function that makes the"
             " loop, so that each worker makes its own."
         ) from cause
+    for variable, key in os.environ.items():
+        is_key = names_a_secret(variable) and len(key) >= SHORTEST_KEY and not os.path.isabs(key)  # PWD is a folder
+        if is_key and key.encode("utf-8", "replace") in data:
+            where = next(
+                (name for name, part in _parts(plan) if key.encode() in cloudpickle.dumps(part)), "a part of it"
+            )
+            raise UsageError(
+                f"The study cannot be sent to the workers: {where} has the key in the environment variable {variable},"
+                " and keys are not sent. Set the variable for the workers, and read it by os.environ in the function"
+                " that makes the loop."
+            )
+    return data
 
 
 def unpickled(plan: bytes) -> Plan:
@@ -62,14 +79,7 @@ def unpickled(plan: bytes) -> Plan:
 
 def _culprit(plan: Plan, error: Exception) -> tuple[str, Exception]:
     """Return the innermost part of a study that cannot be pickled, as text, and its error."""
-    grid = plan.recipe.grid
-    parts: list[tuple[str, Any]] = [(f"make_loop ({grid.factory_name})", grid.make_loop)]
-    for factor, values in grid.factors.items():
-        parts += [(f"arms[{factor!r}], {label!r}", value) for label, value in values]
-    parts += [(f"inputs[{number}]", input) for number, input in enumerate(grid.inputs)]
-    parts += [(f"{name}=", value) for name, value in grid.options.items()]
-    parts.append(("the policy of agentnb.headless", plan.policy))
-    for name, value in parts:
+    for name, value in _parts(plan):
         if (failed := _failure(value)) is None:
             continue
         where = [name]
@@ -81,6 +91,17 @@ def _culprit(plan: Plan, error: Exception) -> tuple[str, Exception]:
             where.append(f"{name} ({_described(value)})")
         return ", its ".join(where), failed
     return "the study", error
+
+
+def _parts(plan: Plan) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a study that a person has given, each with its name."""
+    grid = plan.recipe.grid
+    yield f"make_loop ({grid.factory_name})", grid.make_loop
+    for factor, values in grid.factors.items():
+        yield from ((f"arms[{factor!r}], {label!r}", value) for label, value in values)
+    yield from ((f"inputs[{number}]", input) for number, input in enumerate(grid.inputs))
+    yield from ((f"{name}=", value) for name, value in grid.options.items())
+    yield "the policy of agentnb.headless", plan.policy
 
 
 def _failure(value: Any) -> Exception | None:

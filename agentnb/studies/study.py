@@ -137,8 +137,9 @@ def study(
     executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
     processes are spawned, a Dask client (`distributed.Client`) or the address of a Dask scheduler
     (`"tcp://host:8786"`), or a client or a view of ipyparallel. It needs a store that its workers can open, and
-    make_loop, the values of arms, and policies are sent to them (cloudpickle). Questions come back: `study.pending` has
-    those of all workers. If a worker dies, another one continues its runs.
+    make_loop, the values of arms, and policies are sent to them (cloudpickle), without keys: each worker reads its own
+    environment variables. Questions come back: `study.pending` has those of all workers. If a worker dies, another one
+    continues its runs.
 
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, if a model does not take one of the options, and if the store has a study of

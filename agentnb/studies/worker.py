@@ -27,6 +27,7 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import decide_about
 from agentnb.run.environment import PlainPython
 from agentnb.store import Store
+from agentnb.store.opening import is_address
 from agentnb.store.questions import pending_from_json
 from agentnb.studies.channel import LOST, Connection, Ticket, connect
 from agentnb.studies.driving import Followed, error_of, has_ended
@@ -105,7 +106,8 @@ def check(ticket: Ticket, plan: bytes, token: str | None) -> str | None:
     try:
         Store(place).close()
     except Exception as error:
-        return f"cannot open the store ({type(error).__name__}: {error})"
+        password = " The password of the store is not sent to workers: set PGPASSWORD there, or write ~/.pgpass"
+        return f"cannot open the store ({type(error).__name__}: {error})" + password * is_address(place)
     try:
         shipped.recipe.grid.check_loops()
     except Exception as error:

@@ -27,6 +27,8 @@ import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, RunStart
+from agentnb.llms import OpenAI
+from agentnb.store.postgres import without_password
 from agentnb.studies import Study, executors
 from agentnb.testing import ScriptedLLM, call
 from tests.study.killed import killed_study, lines_in, working_study
@@ -433,6 +435,54 @@ async def test_what_cannot_be_sent_is_named(pool: Executor, store: Store) -> Non
     with pytest.raises(UsageError, match=r"variable store.*A store cannot be copied or pickled"):
         study(lambda: talking(store.where), **options)
     assert store.runs() == []
+
+
+KEY = "a-key-that-stays-here"
+WITH_KEYS: dict[str, Any] = {
+    "headers=": {"headers": {"X-Api-Key": KEY}},
+    "base_url=": {"base_url": f"http://me:{KEY}@server.example/v1"},
+    "extra_body=": {"extra_body": {"upstream": {"token": KEY}}},
+    "tools=": {"api": "responses", "tools": [{"type": "mcp", "authorization": KEY}]},
+}
+
+
+@pytest.mark.parametrize("argument", WITH_KEYS)
+def test_a_model_with_a_key_in_its_arguments_is_refused_before_a_run_starts(
+    pool: Executor, store: Store, argument: str
+) -> None:
+    llm = OpenAI("m", **{"base_url": "http://server.example/v1"} | WITH_KEYS[argument])
+    with pytest.raises(
+        UsageError, match=rf"variable llm.*{argument} has a key.*Set an environment variable"
+    ) as refused:
+        study(lambda: SessionLoop(llm, []), store=store, executor=pool)
+    assert KEY not in str(refused.value)
+    assert store.runs() == []
+
+
+def test_a_key_of_a_variable_that_a_part_of_the_study_has_is_refused(
+    pool: Executor, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_API_KEY", KEY)
+    key = os.environ["LAB_API_KEY"]
+    with pytest.raises(UsageError, match=r"make_loop \(<lambda>\) has the key in .* LAB_API_KEY") as refused:
+        study(lambda: SessionLoop(OpenAI("m", headers={"X-Lab": key})), store=store, executor=pool)
+    assert KEY not in str(refused.value)
+
+
+async def test_workers_read_their_own_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = OpenAI("m", "http://127.0.0.1:1/v1", api_key_env="LAB_API_KEY", max_retries=0)
+    monkeypatch.setenv("LAB_API_KEY", "a key that\nno header can have")  # the error shows which process has read it
+    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+        pool.submit(os.getpid).result()  # the worker has the variable from here on
+        monkeypatch.delenv("LAB_API_KEY")
+        done = await study(lambda: SessionLoop(llm, []), store=store, executor=pool)
+    assert "LAB_API_KEY holds characters" in str(done.runs[0].error)
+
+
+def test_the_password_of_a_database_is_not_sent_to_workers() -> None:
+    address = "postgresql://me:a-password@server.example:5432/lab?connect_timeout=5&sslpassword=another"
+    shown = without_password(address, keep_query=True)
+    assert shown == "postgresql://me@server.example:5432/lab?connect_timeout=5"
 
 
 async def test_a_store_that_workers_cannot_open_is_refused(pool: Executor, tmp_path: Path) -> None:
