@@ -23,6 +23,8 @@ STOPPED = "The run was cancelled with the cell. Its events are kept: agentnb.res
 """The message after Stop in a cell that waits for a run."""
 STOPPED_STUDY = "The study was cancelled with the cell. study.start() continues each run from its last event."
 """The message after Stop in a cell that waits for a study."""
+STOPPED_FOLLOWING = "The study is no longer followed here. The process that drives it goes on."
+"""The message after Stop in a cell that waits for a study of another process."""
 STEP_STOPPED = "The step continues in the background; wait for its end before the next one. run.cancel() ends the run."
 """The message after Stop in a cell that waits for a step."""
 

@@ -23,10 +23,9 @@ from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.run import watch_runs
 from agentnb.run.validation import check_name, check_path, check_position, check_text, expanded, shown
-from agentnb.store import exchange, recordings, rows
+from agentnb.store import drivers, exchange, recordings, rows
 from agentnb.store.attending import Attendance
 from agentnb.store.database import SPAN
-from agentnb.store.drivers import Claim
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.inbox import Inbox
 from agentnb.store.opening import is_address, open_store
@@ -279,9 +278,9 @@ class Store:
         """Let the inboxes of this store have the questions of a run that was made in this process."""
         self._attendance.attend(run)
 
-    def claim(self, study: str) -> Claim:
-        """Return the right to drive a study. Raises UsageError if another living process drives it."""
-        return Claim(self._database, study)
+    def claim(self, study: str) -> drivers.Claim | drivers.Owner:
+        """Return the right to drive a study, or who has it. Raises StoreBusy at once if the store is locked."""
+        return drivers.claim(self._database, study)
 
     # -- naming ----------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
-from agentnb.core.errors import AlreadyDecided
+from agentnb.core.errors import AlreadyDecided, StoreBusy
 from agentnb.core.events import Delta, Event, RunEnd
 from agentnb.core.evolve import fold
 from agentnb.run import Pending, Run, Snapshot
@@ -34,6 +36,15 @@ from agentnb.studies.grid import Cell, Label
 
 Status = Literal["not started", "interrupted", "running", "waiting", "paused", "done", "failed", "cancelled"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 600.0
+"""Seconds for which a study waits for a store that is locked or away."""
+WARNING_SECONDS = 1.0
+"""Seconds after which there is a warning that the study waits."""
+AGAIN_SECONDS = 0.2
+"""Seconds until such a store is tried again."""
 
 CANCELLED = "the study was cancelled"
 """The default reason for cancelling the runs of a study."""
@@ -252,6 +263,8 @@ class Driving(ABC):
         self.counts: Counter[str] = Counter(run.status for run in runs)
         self.changed: Callable[[], object] = lambda: None
         """Called after the status of a run has changed, on the host thread."""
+        self.note = ""
+        """What the progress line says of the driving."""
         self._queue = deque(run for run in runs if not run.is_over)
         self._news = asyncio.Event()
         self._cancelled: str | None = None
@@ -317,6 +330,35 @@ class Driving(ABC):
     @abstractmethod
     def _under_way(self) -> Iterable[StudyRun]:
         """The runs that have begun and not ended."""
+
+    async def patiently(self, do: Callable[[], T]) -> T:
+        """Call a function that uses the store, in a thread. While the store is locked or away, call it again.
+
+        `note` says what is waited for, and after some seconds a RuntimeWarning. Raises StoreBusy after
+        `PATIENCE_SECONDS`, and when the study is cancelled meanwhile.
+        """
+        began, note, has_warned = time.monotonic(), self.note, False
+        while True:
+            try:
+                result = await asyncio.to_thread(do)
+            except StoreBusy as error:
+                waited = time.monotonic() - began
+                if self.is_cancelled or waited > PATIENCE_SECONDS:
+                    raise
+                self.note = f"waits for its store: {error}"
+                self.changed()
+                if waited > WARNING_SECONDS and not has_warned:
+                    has_warned = True
+                    warnings.warn(f"A study waits for its store: {error}", RuntimeWarning, stacklevel=2)
+            else:
+                self.note = note
+                return result
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True after `cancel`."""
+        return self._cancelled is not None
 
     def _may_begin(self) -> bool:
         may = bool(self._queue) and self._cancelled is None and self.counts["running"] < self.at_once

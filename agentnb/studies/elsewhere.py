@@ -2,26 +2,37 @@
 
 A study object has this driving until it is started, if its store has runs of it that have not ended. So a second
 notebook that makes the same study shows its panel and decides its questions, while the first one drives the runs.
+
+A study that is started while another process drives it has this driving, too: it follows until that process has ended
+the study or has left it. If that process is gone without either, this one takes its place.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 from weakref import WeakMethod, ref
 
-from agentnb.core.errors import StorageError, UsageError
+from agentnb.core.errors import StorageError, StoreBusy
 from agentnb.run import Pending
+from agentnb.run import host as hosting
+from agentnb.run.host import call_in
 from agentnb.store import Store
+from agentnb.store.drivers import Claim, Owner
 from agentnb.store.inbox import Inbox
 from agentnb.studies.driving import Driving, StudyRun
 
 LOOK_SECONDS = 5.0
 """The longest time between two looks at the store while the study is watched."""
+OWNER_SECONDS = 0.2
+"""Seconds between two looks at the owner of a study that is followed."""
 REST_SECONDS = 0.5
 """The time without a look after each; more for a store of many runs."""
 
@@ -32,33 +43,93 @@ class DrivingElsewhere(Driving):
     """Shows and decides what waits in the runs of a study that other processes drive. It drives nothing."""
 
     def __init__(
-        self, runs: Sequence[StudyRun], at_once: int, store: Store, tag: str, find: Callable[[], object]
+        self,
+        runs: Sequence[StudyRun],
+        at_once: int,
+        store: Store,
+        tag: str,
+        find: Callable[[], object],
+        claim: Callable[[], Claim | Owner],
+        owner: Owner | None = None,
     ) -> None:
-        """tag: of the runs of the study. find: reads from the store which runs there are, and how they have ended."""
+        """tag: of the runs of the study. find: reads from the store which runs there are, and how they have ended.
+
+        owner: who drives the study, for `drive`. claim: asks the store for the right to drive it, if there is no owner.
+        """
         super().__init__(runs, at_once)
         self._store = store
         self._tag = tag
         self._find = find
+        self._claim = claim
         self._lock = threading.Lock()
         self._opened: Inbox | None = None
         self._is_followed = False
         self._is_over = False
+        self.is_driven = False
+        self.owner = owner
+        self.taken: Claim | None = None
+        """The right to drive the study, after `drive` has found that its owner is gone."""
+        self.waits = 0
+        """The number of callers that wait for the study."""
+        if owner is not None:
+            self.note = f"driven by {owner}"
 
     async def drive(self) -> None:
-        """Raise UsageError: starting a study gives it another driving."""
-        raise UsageError("This study is driven by another process.")
+        """Follow the owner until the study has ended, or the owner has left it or is gone, or until `cancel`.
+
+        If no owner is known, as the store could not be asked, the study may be driven by nobody.
+        """
+        try:
+            if self.owner is None:
+                found = await self.patiently(self._claim)
+                if isinstance(found, Claim):
+                    self.taken = found
+                    return
+                self.owner = found
+            await self._follow(self.owner)
+        except StoreBusy:
+            if not self.is_cancelled:
+                raise
+
+    async def _follow(self, owner: Owner) -> None:
+        looked, took = 0.0, 0.0
+        while not self.is_cancelled:
+            self._news.clear()
+            state = await self.patiently(owner.look)
+            self.note = f"driven by {owner}"
+            if state != "drives" or time.monotonic() - looked > max(REST_SECONDS, 5 * took):
+                looked = time.monotonic()
+                await self.patiently(partial(self.look, is_driven=state == "drives"))
+                took = time.monotonic() - looked
+                self.changed()
+            if state == "cancelled" or all(one.is_over for one in self.runs):
+                return
+            if state == "gone" or (state == "ended" and any(one.status == "not started" for one in self.runs)):
+                self.taken = await self.patiently(owner.replace)
+            if state == "ended" or self.taken is not None:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), OWNER_SECONDS)
+        await self.patiently(self.look)
 
     def cancel(self, reason: str) -> None:
-        """Do nothing: the study does not run here."""
+        """End `drive`. The runs go on in the process that drives them."""
+        self._cancelled = reason
+        call_in(hosting.host.loop, self._news.set)
 
     def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
         """Do nothing, as `cancel`."""
 
     def wait_begins(self) -> None:
-        """Do nothing: a study that a caller waits for is started."""
+        """Count the callers that wait, for the driving after this one."""
+        call_in(hosting.host.loop, lambda: self._count_waits(1))
 
     def wait_ends(self) -> None:
-        """Do nothing, as `wait_begins`."""
+        """Count the callers that wait."""
+        call_in(hosting.host.loop, lambda: self._count_waits(-1))
+
+    def _count_waits(self, change: int) -> None:
+        self.waits += change
 
     @property
     def pending(self) -> list[Pending]:
@@ -101,11 +172,12 @@ class DrivingElsewhere(Driving):
         with self._lock:
             self._is_over = True
             for one in self.runs:
-                if one.status == "waiting":
+                if one.status in ("waiting", "running"):
                     one.status = "interrupted"
 
-    def look(self) -> None:
-        """Read from the store how the runs have ended, and which wait."""
+    def look(self, *, is_driven: bool = False) -> None:
+        """Read from the store how the runs have ended, and which wait. is_driven: the others are running."""
+        self.is_driven = is_driven
         self._look(self._inbox.pending)
 
     @property
@@ -123,6 +195,8 @@ class DrivingElsewhere(Driving):
             for one in self.runs:
                 if one.status == "interrupted" and one.id in asking:
                     one.status = "waiting"
+                elif one.status == "interrupted" and self.is_driven:
+                    one.status = "running"
             self.counts = Counter(one.status for one in self.runs)
 
 
@@ -131,7 +205,7 @@ def _follow(driving: ref[DrivingElsewhere], inbox: Inbox, changed: WeakMethod[Ca
     try:
         while (of := driving()) is not None and (tell := changed()) is not None:
             began = time.monotonic()
-            of.look()
+            of.look(is_driven=of.is_driven)
             tell()
             took = time.monotonic() - began
             del of, tell

@@ -16,6 +16,7 @@ import json
 import logging
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,17 +27,17 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 from weakref import WeakSet
 
-from agentnb.core.errors import AlreadyDecided, LimitReached, UsageError, printable
+from agentnb.core.errors import AlreadyDecided, LimitReached, StoreBusy, UsageError, printable
 from agentnb.core.events import Remember, RunEnd, RunStart
 from agentnb.core.loop import Design
 from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import to_decide_at_once
 from agentnb.run.approvals.reviewer import declared_reviewer
-from agentnb.run.environment import STOPPED_STUDY
+from agentnb.run.environment import STOPPED_FOLLOWING, STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_data, checked_tags, shown
 from agentnb.store import RunInfo, Store
-from agentnb.store.drivers import Claim
+from agentnb.store.drivers import Claim, Owner
 from agentnb.studies.budget import Budget, recorded_amounts, split_limits
 from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, left_as, status_of
 from agentnb.studies.elsewhere import DrivingElsewhere
@@ -215,12 +216,12 @@ class Study:
         self._executor = executor
         if executor is not None and store is not None and any(not run.is_over for run in self.runs):
             check_workers(executor, self._plan(store), store)
+        self._at_once = at_once
         self._driving: Driving
         if store is not None and any(run.status == "interrupted" for run in self.runs):
-            find = partial(_find_again, weakref.ref(self), store)
-            self._driving = DrivingElsewhere(self.runs, at_once, store, TAG.format(self.name), find)
+            self._driving = self._elsewhere()
         else:
-            self._driving = self._new_driving(at_once)
+            self._driving = self._new_driving()
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
         self._watchers: list[Callable[[], object]] = []
@@ -266,7 +267,9 @@ class Study:
 
         A run that was cancelled has not ended. retry_failed: also run those again that have failed. A run whose model
         has failed makes the request again; a run that ended with an error begins anew. If the study is being driven
-        already, nothing changes. Raises UsageError if another study of this name runs in this process.
+        already, nothing changes. If another process, or another study object of this name, drives it, a RuntimeWarning
+        says which, and the study is followed: until it has ended there or was cancelled there. If that process ends
+        before, the rest is driven here.
         """
         self._was_started = True
         self._retries = self._retries or (retry_failed and not self.is_running)
@@ -288,8 +291,7 @@ class Study:
         except TimeoutError:
             raise TimeoutError(f"The study {self.name!r} has not ended after {timeout:g} s: {self._summary}.") from None
         except KeyboardInterrupt as stop:
-            self.cancel("interrupted")
-            environment.current.stopped(stop, STOPPED_STUDY)
+            self._stop(stop)
             raise
         finally:
             self._driving.wait_ends()
@@ -327,8 +329,7 @@ class Study:
                 self._check_limit(future)
         except asyncio.CancelledError as stop:
             if environment.current.hosted or not self._was_started:  # Stop in the cell, or no one else waits for it
-                self.cancel("interrupted")
-                environment.current.stopped(stop, STOPPED_STUDY)
+                self._stop(stop)
             raise
         finally:
             self._driving.wait_ends()
@@ -349,11 +350,17 @@ class Study:
         check_text("cancel(reason=)", reason)
         if self._future is None or self._future.done():
             return False
-        if chosen is None:
-            self._driving.cancel(reason)
-        else:
+        follows = isinstance(self._driving, DrivingElsewhere) and self._driving.owner is not None
+        owner = f"The study {self.name!r} is {self._driving.note}"
+        if chosen is not None:
+            if follows:
+                raise UsageError(f"{owner}. Cancel its runs there.")
             self._driving.cancel_runs(chosen, reason)
-        return True
+            return True
+        self._driving.cancel(reason)
+        if follows:
+            warnings.warn(f"{owner}, and goes on there. It is not followed here any longer.", RuntimeWarning, 2)
+        return not follows
 
     def again(self, runs: StudyRun | Iterable[StudyRun]) -> Self:
         """Run one run, or several, anew from the beginning, and return the study at once.
@@ -366,6 +373,8 @@ class Study:
         if active := [one for one in chosen if one.status in ("running", "waiting", "paused") and self.is_running]:
             raise UsageError(f"The run {active[0].name} is active. Call study.cancel(run) first.")
         if self.is_running:
+            if isinstance(self._driving, DrivingElsewhere):
+                raise UsageError(f"The study {self.name!r} is {self._driving.note}. Run it again there.")
             self._driving.drive_anew(chosen)
             return self
         for one in chosen:
@@ -388,35 +397,41 @@ class Study:
                 else:
                     one.status = "interrupted"
 
+    def _stop(self, stop: BaseException) -> None:
+        """Cancel the study, or end following it, because the caller that waited for it was stopped."""
+        self._driving.cancel("interrupted")
+        follows = isinstance(self._driving, DrivingElsewhere)
+        environment.current.stopped(stop, STOPPED_FOLLOWING if follows else STOPPED_STUDY)
+
     def _begin(self) -> concurrent.futures.Future[None]:
         """Drive the runs on the host thread, unless that is the case already, and return the future of their end."""
         if self._future is not None and not self._future.done():
             return self._future
-        for other in list(_running):
-            if other is not self and other.name == self.name and other.store is self.store is not None:
-                raise UsageError(
-                    f"Another study {self.name!r} runs in this process, with the same store. Use that one, or call its"
-                    " cancel() first."
-                )
-        claim = None if self.store is None else self.store.claim(self.name)
-        try:
-            return self._begin_as_owner(claim)
-        except BaseException:
-            if claim is not None and self not in _running:
-                claim.release()
-            raise
-
-    def _begin_as_owner(self, claim: Claim | None) -> concurrent.futures.Future[None]:
-        if isinstance(self._driving, DrivingElsewhere):
-            self._driving.end()
-        if self.store is not None:  # another process may have run cells since this study was made
-            self._find_recorded_runs(self.store, add=True, again=True)
-        if self._retries:
-            self._retries = False
-            self._forget_failures()
-        if self.store is not None and self._budget.limits:
-            self._count_recorded_runs(self.store)
-        driving = self._driving = self._new_driving(self._driving.at_once)
+        found: Claim | Owner | None = None
+        is_busy = False
+        if self.store is not None:
+            try:
+                found = self.store.claim(self.name)
+            except StoreBusy:
+                is_busy = True
+        claim = found if isinstance(found, Claim) else None
+        if isinstance(found, Owner) or is_busy:
+            driving: Driving = self._elsewhere(found if isinstance(found, Owner) else None)
+        else:
+            try:
+                driving = self._driving_as_owner()
+            except BaseException:
+                if claim is not None:
+                    claim.release(ended=False)
+                raise
+        self._driving = driving
+        if isinstance(found, Owner):
+            warnings.warn(
+                f"The study {self.name!r} is driven by {found}. It is followed here, and driven here if that process"
+                " ends before.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if self._shows_progress and (left := sum(not run.is_over for run in self.runs)):
             line = ProgressLine(self.name, len(self.runs), len(self.runs) - left)
         else:
@@ -426,15 +441,36 @@ class Study:
         self._future.add_done_callback(lambda _: self._tell_watchers())
         return self._future
 
+    def _elsewhere(self, owner: Owner | None = None) -> DrivingElsewhere:
+        """Return the driving of a study that another process drives."""
+        assert self.store is not None
+        find = partial(_find_again, weakref.ref(self), self.store)
+        claim = partial(self.store.claim, self.name)
+        return DrivingElsewhere(self.runs, self._at_once, self.store, TAG.format(self.name), find, claim, owner)
+
+    def _driving_as_owner(self) -> Driving:
+        """Return a new driving of what is left."""
+        if isinstance(self._driving, DrivingElsewhere):
+            self._driving.end()
+        if self.store is not None:  # another process may have run cells since this study was made
+            self._find_recorded_runs(self.store, add=True, again=True)
+        if self._retries:
+            self._retries = False
+            self._forget_failures()
+        if self.store is not None and self._budget.limits:
+            self._count_recorded_runs(self.store)
+        return self._new_driving()
+
     async def _drive(self, driving: Driving, line: ProgressLine | None, claim: Claim | None) -> None:
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
+        has_ended = False
 
         def draw() -> None:
             nonlocal timer
             timer = None
             assert line is not None
-            line.update(driving.counts, note=self._money())
+            line.update(driving.counts, note=self._note(driving))
 
         def changed() -> None:
             nonlocal timer
@@ -450,19 +486,29 @@ class Study:
         _kept.add(self)
         try:
             await driving.drive()
+            if isinstance(driving, DrivingElsewhere) and (claim := driving.taken) is not None:
+                followed, driving = driving, await driving.patiently(self._driving_as_owner)
+                self._driving, driving.changed = driving, changed
+                for _ in range(followed.waits):
+                    driving.wait_begins()
+                followed.at_limit.set_result(None)  # who waits looks again
+                if followed.is_cancelled:  # meanwhile
+                    driving.cancel(CANCELLED)
+                await driving.drive()
+            has_ended = not driving.is_cancelled
         finally:
             if claim is not None:
-                await asyncio.to_thread(claim.release)
+                await asyncio.to_thread(claim.release, ended=has_ended)
             _running.discard(self)
             _kept.discard(self)
             if timer is not None:
                 timer.cancel()
             if line is not None:
-                line.update(driving.counts, note=self._money(), last=True)
+                line.update(driving.counts, note=self._note(driving), last=True)
 
-    def _money(self) -> str:
-        """Return what the study has cost so far, what it is expected to cost, and whether it waits at its limit."""
-        budget, parts = self._budget, []
+    def _note(self, driving: Driving) -> str:
+        """Return who drives the study, what it has cost and is expected to cost, and whether it waits at its limit."""
+        budget, parts = self._budget, [driving.note] if driving.note else []
         if cost := budget.spent["total_cost"]:
             expected = budget.expected({one: arm_text(one.cell.arm) for one in self.runs})
             parts.append(f"${cost:.4g}" + (f" of about ${expected:.4g}" if expected is not None else ""))
@@ -470,7 +516,8 @@ class Study:
             parts.append(why)
         return " · ".join(parts)
 
-    def _new_driving(self, at_once: int) -> Driving:
+    def _new_driving(self) -> Driving:
+        at_once = self._at_once
         if self._executor is None or self.store is None:
             return DrivingHere(self.runs, at_once, self._make, self._budget)
         return DrivingInWorkers(self.runs, at_once, self._executor, self._plan(self.store), self.store, self._budget)

@@ -11,7 +11,7 @@ import agentnb
 from agentnb import Agent, SessionLoop, Store, UsageError
 from agentnb.llms import OpenAI
 from agentnb.testing import ScriptedLLM
-from tests.study.loops import asking, talking
+from tests.study.loops import talking
 
 cached = talking()
 
@@ -158,14 +158,3 @@ async def test_repeats_and_inputs_are_added_without_a_request(store: Store) -> N
 async def test_a_study_of_another_name_is_another_study(store: Store) -> None:
     other = agentnb.study(talking, ["go"], 2, arms={"model": ["c"]}, store=store, name="pilot 2", progress=False)
     assert other.counts["not started"] == 2
-
-
-async def test_two_studies_of_one_name_do_not_run_at_the_same_time(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.db")
-    options: Any = {"store": store, "name": "pilot", "progress": False}
-    first, second = agentnb.study(asking, ["go"], **options), agentnb.study(asking, ["go"], **options)
-    first.start()
-    with pytest.raises(UsageError, match="Another study 'pilot' runs in this process"):
-        second.start()
-    first.cancel()
-    await first
