@@ -66,7 +66,7 @@ async def test_a_run_that_a_limit_has_paused_stays_paused_in_a_study_that_contin
         one.run.abandon("the kernel is restarted")
     await first
     again = written().start()
-    await until(lambda: again.counts["paused"] == 2)
+    await until(lambda: again.counts["paused"] == 2 and all(one.run is not None for one in again))
     for one in again:
         assert one.run is not None
         assert one.run.state.limits == {"turns": 1}
