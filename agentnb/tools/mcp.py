@@ -27,7 +27,16 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError, printable
 from agentnb.tools.adapt import DescribedTool
-from agentnb.tools.mcp_wire import NOT_SENT, OURS, SESSION_EXPIRED, raw_of, read_in_parts, reason_unusable, result_in
+from agentnb.tools.mcp_wire import (
+    NOT_SENT,
+    OURS,
+    SESSION_EXPIRED,
+    SESSION_REFUSED,
+    raw_of,
+    read_in_parts,
+    reason_unusable,
+    result_in,
+)
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -217,11 +226,12 @@ class Connection:
         async def execute(
             call_id: str, arguments: dict[str, Any], signal: object, on_update: Callable[..., Any]
         ) -> Any:
-            return await connection._call(server_name, arguments, on_update)
+            return await connection._call(server_name, arguments, on_update, idempotent=idempotent)
 
         annotations = entry.get("annotations") if self._trusted else None
         hints = annotations if isinstance(annotations, dict) else {}
         only_reads = hints.get("readOnlyHint") is True
+        idempotent = only_reads or hints.get("idempotentHint") is True
         texts = (entry.get("description"), entry.get("title"))
         tool = DescribedTool(
             execute,
@@ -230,13 +240,15 @@ class Connection:
             name=name,
             description=next((text for text in texts if isinstance(text, str) and text), ""),
             approve=not only_reads,
-            idempotent=only_reads or hints.get("idempotentHint") is True,
+            idempotent=idempotent,
             timeout=self._timeout,
         )
         tool.source = f"{server_name} of the MCP server {self._address}"
         return tool
 
-    async def _call(self, name: str, arguments: dict[str, Any], on_update: Callable[..., Any]) -> Any:
+    async def _call(
+        self, name: str, arguments: dict[str, Any], on_update: Callable[..., Any], *, idempotent: bool
+    ) -> Any:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             fields = {"done": progress, "total": total, "message": message}
             on_update({name: value for name, value in fields.items() if value is not None})
@@ -244,7 +256,7 @@ class Connection:
         sessions = self._sessions
         if not (sessions.loop.is_running() and self._thread.is_alive()):  # a forked process does not have the thread
             raise ToolError("The connection to the MCP server is closed.")
-        calling = sessions.call(name, arguments, report)
+        calling = sessions.call(name, arguments, report, idempotent=idempotent)
         try:
             raw = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(calling, sessions.loop))
         except Exception as error:  # without the server's output, which does not belong into the recording
@@ -313,10 +325,12 @@ class _Sessions:
         """Note that the server has ended the session."""
         self.has_ended = True
 
-    async def call(self, name: str, arguments: dict[str, Any], report: Any) -> dict[str, Any]:
+    async def call(self, name: str, arguments: dict[str, Any], report: Any, *, idempotent: bool) -> dict[str, Any]:
         """Call a tool, in a new session after an outage. Return the result as the server has sent it.
 
-        A call is repeated only if it certainly has not reached the server.
+        A call is repeated only if it certainly has not reached the server or its tool: the connection failed, or the
+        server answered 404, which is the protocol's sign for a session that it no longer knows. A text of the server is
+        no sign; after one about the session, only a call of an idempotent tool is repeated.
         """
         from mcp import MCPError
 
@@ -324,10 +338,12 @@ class _Sessions:
         try:
             return raw_of(await client.call_tool(name, arguments, progress_callback=report))
         except MCPError as error:
-            if error.data != OURS or error.code not in (NOT_SENT, SESSION_EXPIRED):
+            if error.data != OURS or error.code not in (NOT_SENT, SESSION_EXPIRED, SESSION_REFUSED):
                 raise
-        if self._client is client:
-            self.has_ended = True
+            if self._client is client:
+                self.has_ended = True
+            if error.code == SESSION_REFUSED and not idempotent:
+                raise
         client = await self._session()
         return raw_of(await client.call_tool(name, arguments, progress_callback=report))
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from agentnb.tools.mcp_wire import NOT_SENT, OURS, SESSION_EXPIRED
+from agentnb.tools.mcp_wire import NOT_SENT, OURS, SESSION_EXPIRED, SESSION_REFUSED
 
 REFUSED = -32098
 """The code of the error for a request that was answered with an HTTP error status."""
@@ -44,23 +44,22 @@ class _HttpClient(httpx2.AsyncClient):
             return response
         body = await response.aread()
         await response.aclose()
-        if "mcp-session-id" in request.headers and _is_about_session(response.status_code, body):
+        is_in_session = "mcp-session-id" in request.headers
+        if is_in_session and response.status_code == HTTPStatus.NOT_FOUND:  # the protocol's sign
             return _error(request, response.status_code, SESSION_EXPIRED, "The server no longer knows the session")
+        status = f"{response.status_code} {response.reason_phrase}".strip()
+        if is_in_session and response.status_code == HTTPStatus.BAD_REQUEST and b"session" in body.lower():
+            message = f"The server answered {status}, perhaps because it no longer knows the session"
+            return _error(request, response.status_code, SESSION_REFUSED, message)
         if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # of an unknown method
             headers = {"content-type": response.headers.get("content-type", "text/plain")}
             return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
-        status = f"{response.status_code} {response.reason_phrase}".strip()
         return _error(request, response.status_code, REFUSED, f"The server answered {status}")
 
 
 def _error(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message, "data": OURS}}
     return httpx2.Response(status, json=body, request=request)
-
-
-def _is_about_session(status: int, body: bytes) -> bool:
-    """Return True if the server does not know the session of a request, because it was started again."""
-    return status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.BAD_REQUEST and b"session" in body.lower())
 
 
 def _is_rpc_error(body: bytes) -> bool:

@@ -21,7 +21,10 @@ NOT_SENT = -32099
 """The code of the error for a request that has not reached the server."""
 
 SESSION_EXPIRED = -32097
-"""The code of the error for a request of a session that the server no longer knows."""
+"""The code of the error for a request of a session that the server no longer knows, by the sign of the protocol."""
+
+SESSION_REFUSED = -32096
+"""The code of the error for a refused request whose text is about the session. The server may have performed it."""
 
 OURS = secrets.token_hex(16)
 """The data of errors that this process makes itself. No server knows it, so no server can make such an error."""

@@ -26,7 +26,10 @@ TOOLS: list[Any] = [
     {"name": "word", "inputSchema": {**ANY, "properties": {"x": {"type": "string", "pattern": r"^[\p{L}\d_-]+$"}}}},
     {"name": "delete", "inputSchema": ANY, "outputSchema": {**ANY, "required": ["rows"]}},
     {"name": "strange", "inputSchema": ANY, "outputSchema": {"type": "frobnicate", "pattern": "("}},
-    *({"name": name, "inputSchema": ANY} for name in ("structured", "plot", "blank", "mixed", "failed", "grow", "end")),
+    *(
+        {"name": name, "inputSchema": ANY}
+        for name in ("structured", "plot", "blank", "mixed", "failed", "grow", "end", "refuse")
+    ),
 ]
 
 RESULTS: dict[str, Any] = {
@@ -68,9 +71,13 @@ for line in sys.stdin:
         say({**answer, "result": {"tools": TOOLS}})
     elif method == "tools/call":
         name, arguments = asked["params"]["name"], asked["params"].get("arguments")
-        if name == "end":
-            print("called", file=open(os.environ["CALLS"], "a"))  # noqa: SIM115 - the process ends here
-            os._exit(3)
+        if name in ("end", "refuse"):
+            with open(os.environ["CALLS"], "a") as calls:
+                print("called", file=calls)
+            if name == "end":
+                os._exit(3)
+            say({**answer, "error": arguments})
+            continue
         if name == "grow":
             TOOLS.append({"name": "grown", "inputSchema": ANY})
             say({"method": "notifications/tools/list_changed"})

@@ -184,10 +184,18 @@ async def test_a_call_reconnects_to_a_restarted_server() -> None:
 class WithSessions:
     """An app of an older protocol, in which every request belongs to a session; `refusal` is how it refuses others."""
 
-    def __init__(self, refusal: tuple[int, dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        refusal: tuple[int, dict[str, Any]],
+        *,
+        annotations: dict[str, Any] | None = None,
+        said: dict[str, Any] | None = None,
+    ) -> None:
         self.sessions: list[str] = []
         self.calls = 0
         self.refusal = refusal
+        self.annotations = annotations or {}
+        self.said = said
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = b""
@@ -215,9 +223,12 @@ class WithSessions:
         if session not in self.sessions:
             return self.refusal
         if method == "tools/list":
-            return 200, {**answer, "result": {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}}
+            tool = {"name": "count", "inputSchema": {"type": "object"}, "annotations": self.annotations}
+            return 200, {**answer, "result": {"tools": [tool]}}
         if method == "tools/call":
             self.calls += 1
+            if self.said is not None:
+                return 200, {**self.said, "id": asked.get("id")}
             return 200, {**answer, "result": {"content": [{"type": "text", "text": f"call {self.calls}"}]}}
         return 202, None
 
@@ -227,7 +238,6 @@ class WithSessions:
     [
         (404, {"error": "gone"}),
         (404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}),
-        (400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Bad Request: No valid session ID"}}),
     ],
 )
 async def test_a_server_that_has_lost_the_session_gets_a_new_one(refusal: tuple[int, dict[str, Any]]) -> None:
@@ -237,6 +247,44 @@ async def test_a_server_that_has_lost_the_session_gets_a_new_one(refusal: tuple[
         app.sessions.clear()
         app.sessions.append("another")
         assert (await called(server, "count")).result == "call 2"
+
+
+NO_SESSION = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Bad Request: No valid session ID"}}
+
+
+async def test_a_refusal_whose_text_is_about_the_session_fails_the_call_and_the_next_one_gets_a_new_session() -> None:
+    app = WithSessions((400, NO_SESSION))
+    with over_http(app) as port, connect(f"http://127.0.0.1:{port}/mcp") as server:
+        app.sessions.clear()
+        refused = await called(server, "count")
+        assert refused.is_error
+        assert "400 Bad Request, perhaps because it no longer knows the session" in refused.result
+        assert app.calls == 0
+        assert (await called(server, "count")).result == "call 1"
+
+
+async def test_a_call_of_an_idempotent_tool_is_made_again_after_such_a_refusal() -> None:
+    app = WithSessions((400, NO_SESSION), annotations={"idempotentHint": True})
+    with over_http(app) as port, connect(f"http://127.0.0.1:{port}/mcp", trusted=True) as server:
+        app.sessions.clear()
+        assert (await called(server, "count")).result == "call 1"
+
+
+@pytest.mark.parametrize("code", [-32096, -32097, -32098, -32099, -32000, -32603, -32800])
+async def test_no_error_code_of_a_server_repeats_a_call(tmp_path: Path, code: int) -> None:
+    calls = tmp_path / "calls"
+    with connect(ODD, env={"CALLS": str(calls)}) as server:
+        assert (await called(server, "refuse", {"code": code, "message": "session expired", "data": "x"})).is_error
+    assert calls.read_text() == "called\n"
+
+
+@pytest.mark.parametrize("code", [-32097, -32099])
+async def test_no_error_code_of_a_server_over_http_repeats_a_call(code: int) -> None:
+    error = {"jsonrpc": "2.0", "id": 0, "error": {"code": code, "message": "session expired"}}
+    app = WithSessions((400, error), said=error)
+    with over_http(app) as port, connect(f"http://127.0.0.1:{port}/mcp") as server:
+        assert (await called(server, "count")).is_error
+        assert app.calls == 1
 
 
 async def test_an_ended_process_is_started_again_without_repeating_the_call(tmp_path: Path) -> None:
