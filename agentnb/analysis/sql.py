@@ -70,7 +70,8 @@ def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = tuple(TAB
     DuckDB and Spark read such a folder as one table.
 
     of: a store, a study or other recordings. folder: a new or an empty folder. It is complete when it is there: the
-    files are written to a temporary folder next to it.
+    files are written to a temporary folder next to it. Its owner alone can open it, because the tables hold
+    conversations; `folder.chmod(0o755)` shares it.
 
     Raises UsageError if the folder is not empty, if a table does not exist, or if DuckDB is not installed.
     """
@@ -94,7 +95,6 @@ def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = tuple(TAB
                         Path(made / name).mkdir()
                         target, options = f"{target}/data_0.parquet", "FORMAT parquet"
                     connection.execute(f"COPY ({select}) TO '{target}' ({options})")
-        made.chmod(0o755)  # a temporary folder is private
         made.replace(folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)

@@ -165,6 +165,8 @@ class Recording(ReadableRun):
         The file needs no kernel, no network and no other file. It shows the panel: the trace, events, messages, usage
         and state diagram of every moment of the run, and plays the run. The file has all events of the run, with what
         models and tools said; very long data is cut. A replay writes its whole recording. An existing file is replaced.
+        The file is made to be shared: others can read it if they can read other new files of yours (the umask). Stores
+        and snapshots can be read by their owner alone.
 
             run.export_html("nile.html")
 

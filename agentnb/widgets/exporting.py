@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zlib
 from base64 import b64encode, b85encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from html import escape
 from itertools import islice
 from math import inf
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any
 
 from agentnb.core.errors import UsageError
@@ -346,6 +346,9 @@ def _hash(script: str) -> str:
 def write_file(path: str | os.PathLike[str], content: Callable[[], str]) -> Path:
     """Write a text file whole or not at all, and return its path. `content` is called if the path can be a file.
 
+    The file is made to be shared: a new one has the permissions of any new file (the umask), and one that exists keeps
+    its own.
+
     Raises UsageError if the path is a folder, or its folder does not exist.
     """
     given: object = path
@@ -359,13 +362,14 @@ def write_file(path: str | os.PathLike[str], content: Callable[[], str]) -> Path
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UsageError(f"The folder {folder} {what}. Create it first, or pass the path of a file in another folder.")
     text = content()
-    handle, made = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=folder)
+    made = folder / f".{target.name}.{os.urandom(6).hex()}.part"
     try:
-        with os.fdopen(handle, "wb") as file:
+        with made.open("xb") as file:
             file.write(text.encode())
-        Path(made).chmod(0o644)
-        os.replace(made, target)
+        if target.exists():
+            made.chmod(S_IMODE(target.stat().st_mode))
+        made.replace(target)
     except BaseException:
-        Path(made).unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
         raise
     return target

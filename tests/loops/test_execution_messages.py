@@ -11,7 +11,7 @@ import pytest
 from agentnb import ExecutionLoop, Snapshot, UsageError, tool
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import ErrorMessage
-from agentnb.testing import text
+from agentnb.testing import ScriptedLLM, text
 from tests.loops.execution_world import World, c, errors_told, notation, solution
 from tests.worlds import collect
 
@@ -195,3 +195,12 @@ async def test_a_loop_that_has_not_run_has_the_state_of_its_context() -> None:
     assert (loop.state, loop.context, [error.error for error in loop.errors]) == ({"a": 1}, given, ["e"])
     await run
     assert loop.state == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("role", ["critic", "function", "data scientist"])
+async def test_a_text_with_a_role_that_no_model_knows_is_sent_as_the_users(role: str) -> None:
+    llm = ScriptedLLM([solution(output="done")])
+    await ExecutionLoop(llm).start([{"role": role, "content": "Mind the gap."}, {"role": "user", "content": "go"}])
+    sent = [(message["role"], message["content"]) for message in llm.requests[0].messages]
+    assert ("user", "Mind the gap.") in sent
+    assert {sender for sender, _ in sent} <= {"system", "user"}

@@ -19,7 +19,7 @@ from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ModelEnd
 from agentnb.core.graph import GraphCall
 from agentnb.core.json import to_plain
-from agentnb.core.messages import Message, ToolCall, is_broken_off
+from agentnb.core.messages import ROLES, Message, ToolCall, is_broken_off
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.messages import as_written, without_hidden
 from agentnb.loops.execution_loop.references import (
@@ -243,6 +243,8 @@ class Context:
 
         # A text: a copy, because users' code can change what is sent.
         plain = to_plain(message)
+        if message.role not in ROLES:  # no model knows it
+            plain["role"] = "user"
         self._transcript.append(plain)
         if not is_own:
             self._sent.append(plain)
