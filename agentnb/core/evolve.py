@@ -68,7 +68,7 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
     if isinstance(event, e.RunStart) and not parent.listens:
-        parent.inside.append(NestedMessages(len(parent.messages), child.messages, child.inside, child.broken_off))
+        parent.inside.append(NestedMessages(len(parent.messages), child.messages, child.inside, child.broken_off, name))
     # Add requests, usage, calls, failures and rules to the loops around it.
     if (add := _ADDS_UP.get(type(event))) is not None:
         for loop in around:

@@ -58,12 +58,16 @@ class CallState:
 
 
 class NestedMessages(NamedTuple):
-    """The messages of a nested loop. `position` is the number of messages its parent had when it started."""
+    """The messages of a nested loop. `position` is the number of messages its parent had when it started.
+
+    `name` is the loop's name in `path`.
+    """
 
     position: int
     messages: list[Message]
     inside: list[NestedMessages]
     broken_off: list[Message]
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -198,7 +202,7 @@ class State:
 def _in_order(messages: list[Message], inside: list[NestedMessages], broken_off: list[Message]) -> list[Message]:
     ordered: list[Message] = []
     start = 0
-    for position, nested_messages, deeper, nested_broken_off in inside:
+    for position, nested_messages, deeper, nested_broken_off, _ in inside:
         ordered += messages[start:position]
         ordered += _in_order(nested_messages, deeper, nested_broken_off)
         start = position

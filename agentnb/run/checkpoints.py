@@ -142,7 +142,9 @@ class _Copy:
         # The messages of a nested loop are shared with its state. Those of a loop that was run again do not change.
         for number, begun in enumerate(state.inside):
             if (now := moved.get(id(begun.messages))) is not None:
-                made.inside[number] = NestedMessages(begun.position, now.messages, now.inside, now.broken_off)
+                made.inside[number] = NestedMessages(
+                    begun.position, now.messages, now.inside, now.broken_off, begun.name
+                )
         # A fork has its own id, has used nothing so far, and marks the events that it inherits.
         if self._run_id is not None:
             made.run_id, made.own_usage = self._run_id, {}

@@ -1,4 +1,4 @@
-"""Stub agents and their notation (loop_agent/SEMANTICS.md, 8. Notation): `K#n`, `CK(L,K,n)`, `END(L)`."""
+"""Stub agents and their notation (loop_agent/SEMANTICS.md, 9. Notation): `K#n`, `CK(L,K,n)`, `END(L)`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Silent(BaseAgent):
 
 
 def short(event: Event) -> str:
-    """Return an event in the notation of loop_agent/SEMANTICS.md, 8. Notation."""
+    """Return an event in the notation of loop_agent/SEMANTICS.md, 9. Notation."""
     state = event.actions.agent_state
     if state is not None:
         return f"CK({event.author},{state.get('current_sub_agent')},{state.get('times_looped')})"

@@ -40,7 +40,7 @@ async def test_a_nested_loop_gets_the_parameters_of_the_loop_agent(given: Any, d
 async def test_a_nested_loop_gets_the_parameters_and_the_results_of_its_siblings() -> None:
     second = reads("second")
     await LoopAgent("outer", [reads("first"), second], 1).start(PARAMETERS)
-    assert second.context[1] == {"role": "user", "content": "[first] said: read"}
+    assert second.context[1] == {"role": "user", "content": "For context:\n[first] said: read"}
 
 
 @pytest.mark.parametrize("given", [PARAMETERS, {"type": "image"}])

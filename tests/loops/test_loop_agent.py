@@ -288,8 +288,9 @@ async def test_a_model_in_a_resumed_invocation_gets_the_messages_before_its_chec
     again, llm = loop("short", "good")
     await events_in(again, resumed)
     heard = [[message["content"] for message in request.messages] for request in llm.requests]
-    assert heard[0] == ["write", "[writer] said: draft", "[critic] said: shorter"]
-    assert heard[1] == ["write", "[writer] said: short", "[critic] said: shorter"]
+    draft, short_one = "For context:\n[writer] said: draft", "For context:\n[writer] said: short"
+    assert heard[0] == ["write", "draft", "For context:\n[critic] said: shorter"]
+    assert heard[1] == ["write", draft, "shorter", short_one]
 
 
 class Ear:
@@ -336,7 +337,7 @@ async def test_a_model_in_a_resumed_invocation_gets_the_results_of_its_siblings(
         assert ear.heard or short(event) in ("END(L)", "heard 3")
 
 
-async def test_a_model_in_a_resumed_pass_gets_no_messages_of_the_previous_pass() -> None:
+async def test_a_model_in_a_resumed_pass_gets_the_messages_of_the_previous_pass() -> None:
     def loop(ear: Ear) -> LoopAgent:
         return LoopAgent("OUT", [LoopAgent("IN", [SessionLoop(ear, name="first"), solves()], 1)], 2)
 
@@ -346,7 +347,9 @@ async def test_a_model_in_a_resumed_pass_gets_no_messages_of_the_previous_pass()
             if short(event) == "CK(OUT,IN,1)":
                 break
     await events_in(loop(ear), ctx)
-    assert ear.heard == [["go"]]
+    [[go, own, *others]] = ear.heard
+    assert (go, own) == ("go", "heard 1")
+    assert '[IN] said: {"v":1}' in others[-1]
 
 
 async def test_a_model_ends_the_loop_with_the_tool_exit_loop() -> None:

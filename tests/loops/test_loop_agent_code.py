@@ -21,6 +21,8 @@ from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K, events_in, pausing, resumed, said_by, said_in, short
 from tests.worlds import assert_folds
 
+CONTEXT = "For context:\n"
+
 
 class Story(BaseAgent):
     """An agent that runs its sub-agents itself, as custom agents of the design do."""
@@ -72,8 +74,8 @@ async def test_a_loop_run_by_an_agent_gets_the_messages_of_the_user_and_the_agen
     assert await said_in(LoopAgent("L", [Story("S", [K("A"), session])], 2), user_content="go")
     heard = [[message["content"] for message in request.messages] for request in session.llm.requests]
     assert heard == [
-        ["go", "[A] said: A#1"],
-        ["go", "[A] said: A#2", "[s] said: one", "[S] said: S done"],
+        ["go", f"{CONTEXT}[A] said: A#1"],
+        ["go", f"{CONTEXT}[A] said: A#1", "one", f"{CONTEXT}[S] said: S done", f"{CONTEXT}[A] said: A#2"],
     ]
 
 
@@ -527,7 +529,7 @@ async def test_a_nested_session_emits_its_answers_calls_and_results() -> None:
     assert (called["id"], called["args"]) == ("c1", {"at": "it"})
     assert events[2].content["parts"][0]["function_response"] == {"id": "c1", "name": "look", "response": "saw it"}
     heard = [[m["content"] for m in request.messages if m["role"] == "user"] for request in llm.requests]
-    assert heard == [["go"], ["go"], ["go", "[s] said: one", "[A] said: A#1"]]
+    assert heard == [["go"], ["go"], ["go", f"{CONTEXT}[A] said: A#1"]]
 
 
 @pytest.mark.parametrize(
@@ -537,7 +539,7 @@ async def test_a_session_gets_the_output_of_another_loop_as_json(output: Any, wo
     solves = ExecutionLoop(ScriptedLLM([json.dumps({"calls": [], "output": output})]), name="E")
     session = SessionLoop(ScriptedLLM(["done"]), name="S")
     await LoopAgent("L", [solves, session], 1).start("go")
-    assert [message["content"] for message in session.llm.requests[0].messages] == ["go", f"[E] said: {words}"]
+    assert [message["content"] for message in session.llm.requests[0].messages] == ["go", f"{CONTEXT}[E] said: {words}"]
 
 
 async def test_a_session_without_input_gets_a_default_prompt() -> None:

@@ -1,9 +1,9 @@
 """Loops of other designs in an invocation (SEMANTICS.md, 2. Vocabulary; 4. Escalation).
 
-A sub-agent may be any loop of agentnb. Its input is made from the input of the agent around it and the last text of
-each sibling (`input_for`, `input_for_other_design`); its model leaves the enclosing loop agent by the tool `exit_loop`.
-If the code of an agent runs such a loop itself, by `async for event in self.writer.run_async(ctx)`, a `LoopAdapter`
-makes an agent from the loop.
+A sub-agent may be any loop of agentnb. Its input is made from the input of the agent around it and from what was said
+in the session (`input_for`, `input_for_other_design`); its model leaves the enclosing loop agent by the tool
+`exit_loop`. If the code of an agent runs such a loop itself, by `async for event in self.writer.run_async(ctx)`, a
+`LoopAdapter` makes an agent from the loop.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from agentnb.core.calls import render
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import Event as RunEvent
 from agentnb.core.events import RunEnd
@@ -22,6 +21,15 @@ from agentnb.core.tools import Acted, Invocation, ReportProgress
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.agents import AS_LOOP, BaseAgent, BaseAgentCalls, failed, own_call, propose_own_call
 from agentnb.loops.loop_agent.context import InvocationContext, end_before
+from agentnb.loops.loop_agent.conversation import (
+    EARLIER,
+    GIVEN,
+    SINCE,
+    as_lines,
+    as_messages,
+    conversation_in,
+    entries_in,
+)
 from agentnb.loops.loop_agent.event import EXIT_LOOP, actions_of
 
 
@@ -66,6 +74,9 @@ def has_exited(state: State) -> bool:
 exit_loop = ExitLoop()
 
 
+_OURS = frozenset({"invocation", AS_LOOP, EARLIER, SINCE, GIVEN})
+"""Keys in the input of an agent that are not the user's."""
+
 GO_ON = "Go on as your instructions say."
 """The only message for a loop with a model that has no other input: a model request needs a message."""
 
@@ -82,35 +93,43 @@ def has_messages(child: State) -> bool:
 
 
 def input_for(agent: Loop, state: State) -> Any:
-    """Return the input of a sub-agent. A loop of another design also gets the last text of each of its siblings."""
-    if isinstance(agent, BaseAgent):
-        if not isinstance(state.input, Mapping):
-            return state.input
-        input = {key: value for key, value in state.input.items() if key != AS_LOOP}
-        return input if state.values["resumed"] else {**input, "invocation": None}  # only the first sub-agent resumes
-    texts = {
-        name: text_of(render(result, state.max_result_chars)) for name, result in state.values.get("said", {}).items()
-    }
-    return input_for_other_design(agent, state.input, texts)
+    """Return the input of a sub-agent: that of the agent around it, and what was said (SEMANTICS.md, 8. Conversation).
 
-
-def input_for_other_design(loop: Loop, input: Any, texts: Mapping[str, str]) -> Any:
-    """Return the input of a loop of another design.
-
-    input: the input of the agent around it. texts: the last texts of other agents, by name.
+    The code of an agent reads the session itself.
     """
-    siblings = [f"[{name}] said: {text}" for name, text in texts.items() if text]
-    in_invocation = isinstance(input, Mapping) and "invocation" in input
-    content = (
-        {key: value for key, value in input.items() if key not in ("invocation", AS_LOOP)} if in_invocation else input
-    )
+    if isinstance(agent, BaseAgent):
+        input = state.input
+        if agent.tells and (since := entries_in(state)):
+            given = input if isinstance(input, Mapping) else {GIVEN: input}
+            input = {**given, SINCE: since}
+        if not isinstance(input, Mapping) or not isinstance(state.input, Mapping):
+            return input
+        input = {key: value for key, value in input.items() if key != AS_LOOP}
+        return input if state.values["resumed"] else {**input, "invocation": None}  # only the first sub-agent resumes
+    return input_for_other_design(agent, {**_as_mapping(state.input), SINCE: entries_in(state)})
+
+
+def _as_mapping(input: Any) -> Mapping[str, Any]:
+    is_ours = isinstance(input, Mapping) and not input.keys().isdisjoint(_OURS)
+    return input if is_ours else {GIVEN: input}
+
+
+def input_for_other_design(loop: Loop, input: Any) -> Any:
+    """Return the input of a loop of another design. input: that of an agent, with what was said."""
+    conversation = conversation_in(input)
+    in_invocation = "invocation" in input
+    content = input.get(GIVEN, {key: value for key, value in input.items() if key not in _OURS})
     if (history := loop.messages_from(content)) is not None:
+        earlier, since = (as_messages(conversation[key], loop.name) for key in (EARLIER, SINCE))
         messages = (message for message in history if message.content or message.role != "user")
-        return [*map(dict, messages), *map(_user, siblings)] or [_user(GO_ON)]
-    if not siblings and not in_invocation:
-        return input
-    lines = (text_of(message.content) for message in input_messages(content) if message.content)
-    return "\n".join([*lines, *siblings]) or None
+        told = [*earlier, *map(dict, messages), *since]
+        ends_with_answer = bool(since) and since[-1]["role"] == "assistant"
+        return [*told, _user(GO_ON)] if ends_with_answer or not told else told
+    lines = as_lines([*conversation[EARLIER], *conversation[SINCE]])
+    if not lines and not in_invocation:
+        return content
+    own = (text_of(message.content) for message in input_messages(content) if message.content)
+    return "\n".join([*own, *lines]) or None
 
 
 def _user(text: str) -> dict[str, Any]:
@@ -131,16 +150,16 @@ class LoopAdapter(BaseAgent):
     """An agent that runs one loop of another design, once. It emits no events of its own."""
 
     calls_class = AdapterCalls
+    tells = True
 
     def __init__(self, loop: Loop) -> None:
         super().__init__("loop_adapter", [loop])
         self.name = loop.name  # the author of the events; it need not be an identifier
 
     def begin_with(self, ctx: InvocationContext, *, as_loop: bool = False) -> dict[str, Any]:
-        """Return the input of the run. The loop gets the content of the user, and the last text of each agent."""
+        """Return the input of the run. The loop gets the content of the user, and what was said in the session."""
         input = super().begin_with(ctx, as_loop=as_loop)
-        texts = {event.author: event.text for event in ctx.session.events if event.author != "user" and event.text}
-        return {**input, "told": input_for_other_design(self.sub_agents[0], input, texts)}
+        return {**input, "told": input_for_other_design(self.sub_agents[0], input)}
 
     @property
     def itself(self) -> object:

@@ -44,6 +44,7 @@ from agentnb.loops.loop_agent.context import (
     end_before,
     invocation_of,
 )
+from agentnb.loops.loop_agent.conversation import EARLIER, SINCE, entries_of_events
 from agentnb.loops.loop_agent.event import Event, EventActions, field_of
 from agentnb.loops.loop_agent.stream import LoopAgentProjection
 from agentnb.run.validation import StartOptions
@@ -117,6 +118,8 @@ class BaseAgent(Loop):
     opened_by: ClassVar[Mapping[str, str]] = {"call_start": "running", "run_end": "done"}
     listens = False
     calls_class = BaseAgentCalls
+    tells = False
+    """True if the agent tells sub-agents with a model what was said. The code of other agents reads the session."""
 
     rerun_on_resume: Any = False
     wait_for_output: Any = False
@@ -367,7 +370,15 @@ class BaseAgent(Loop):
             at_checkpoints, outputs = ctx.session.outputs_at_checkpoints(), ctx.session.outputs()
             maps["said"] = {name: at_checkpoints[name] for name in ctx.agent_states if name in at_checkpoints}
             maps["outputs"] = {name: outputs[name] for name in ctx.end_of_agents if name in outputs}
-        input = {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
+        text = Event(content=ctx.user_content).text
+        input: dict[str, Any] = {"role": "user", "content": text, "invocation": maps}
+        if self.tells:
+            events, began = ctx.session.events, ctx.began
+            if self.name in ctx.agent_states:  # what was said after the last checkpoint is said again
+                events = events[: _after_last_checkpoint(events)]
+            for key, part in ((EARLIER, events[:began]), (SINCE, events[began:])):
+                if entries := entries_of_events(part, ctx.branch):
+                    input[key] = entries
         return {**input, AS_LOOP: self.name} if as_loop else input
 
     @property
@@ -528,6 +539,8 @@ async def stream(
         if ctx.code is not None and ctx.has_ended(agent.name):  # the code of another agent runs it again
             ctx.set_agent_state(agent.name)
             ctx.reset_below(agent)
+        elif ctx.code is None and not (ctx.agent_states or ctx.end_of_agents):
+            ctx.began = len(ctx.session.events)
         run, delivered = agent.start(agent.begin_with(ctx, as_loop=as_loop), **options), 0
 
     # Attach the run to the context. If a reader may answer questions, the stream ends at a question.
@@ -609,6 +622,15 @@ def _message(event: Event, name: str) -> Message:
 
 def _events_in(messages: Sequence[Message]) -> list[Event]:
     return [Event.model_validate(event) for message in messages if isinstance(event := message.get("event"), dict)]
+
+
+def _after_last_checkpoint(events: Sequence[Event]) -> int:
+    """Return the position after the last checkpoint or end of a loop agent; that of the last event if there is none."""
+    for position in range(len(events), 0, -1):
+        actions = events[position - 1].actions
+        if actions.end_of_agent or "current_sub_agent" in (actions.agent_state or ()):
+            return position
+    return len(events)
 
 
 def _jsonable(value: Any) -> Any:

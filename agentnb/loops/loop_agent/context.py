@@ -29,14 +29,10 @@ from agentnb.core.events import Event as RunEvent
 from agentnb.core.protocols import loop_context
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.event import Event, actions_of, field_of
+from agentnb.loops.loop_agent.event import ASKS_TO_CONFIRM, Event, actions_of, field_of
 from agentnb.run import Run
 
 Stream = AsyncGenerator[Event, None]
-
-
-ASKS_TO_CONFIRM = "adk_request_confirmation"
-"""The name of the function call by which a person is asked to approve a call."""
 
 
 class LlmCallsLimitExceededError(AgentnbError):
@@ -210,6 +206,8 @@ class InvocationContext:
     token_compaction_checked: bool = False
     credential_by_key: dict[str, Any] = field(default_factory=dict)
     code: Code | None = field(default=None, init=False, repr=False)
+    began: int = field(default=0, init=False, repr=False)
+    """The number of events that the session had when the invocation began."""
     run: Run | None = field(default=None, init=False, repr=False)
     _streams: dict[str, tuple[Run, Forwarded]] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)

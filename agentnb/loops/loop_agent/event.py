@@ -27,6 +27,9 @@ from pydantic.alias_generators import to_camel
 
 from agentnb.loops.positional import Positional
 
+ASKS_TO_CONFIRM = "adk_request_confirmation"
+"""The name of the function call by which a person is asked to approve a call."""
+
 ASKS_A_PERSON = frozenset({"adk_request_input", "adk_request_credential"})
 """Names of function calls that wait for a person, also if the event does not mark them as long-running."""
 

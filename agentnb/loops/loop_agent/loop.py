@@ -98,6 +98,7 @@ class LoopAgent(BaseAgent):
     }
 
     calls_class = LoopAgentCalls
+    tells = True
 
     _more_fields = ("max_iterations",)
 

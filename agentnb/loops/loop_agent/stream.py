@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from agentnb.core import events as run_events
 from agentnb.core.calls import render
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.context import ASKS_TO_CONFIRM, Forwarded, InvocationContext
-from agentnb.loops.loop_agent.event import Event, EventActions, actions_of
+from agentnb.loops.loop_agent.context import Forwarded, InvocationContext
+from agentnb.loops.loop_agent.event import ASKS_TO_CONFIRM, Event, EventActions, actions_of
 from agentnb.loops.projection import Handlers, Projection
 
 ABORTED = "INVOCATION_ABORTED"
