@@ -32,6 +32,17 @@ FORMATS = {
 }
 """The modules of the formats, by the names that `recording.export(format=)` accepts."""
 
+KNOWN = frozenset(
+    {
+        *("run_start", "run_paused", "run_resumed", "run_end", "cancel", "phase_change", "state_update"),
+        *("message", "queued", "withdrawn", "model_start", "model_end", "model_error"),
+        *("call_proposed", "approval_request", "approval_decision", "call_start", "call_end"),
+    }
+)
+"""The types of events that every format carries, counts in `lost`, or leaves out because others imply them. Events of
+any other type are counted in `exported`.
+"""
+
 
 @dataclass(frozen=True)
 class Exported:
@@ -56,6 +67,6 @@ def exported(events: Sequence[Event], format: str) -> tuple[str, bytes, dict[str
     if not events:
         raise UsageError("The recording has no events, so there is nothing to export.")
     module: Any = import_module(f"{__name__}.{FORMATS[format]}")
-    lost: Counter[str] = Counter()
+    lost: Counter[str] = Counter(f"events of the type {event.type}" for event in events if event.type not in KNOWN)
     content: bytes = module.written(events, lost)
     return module.name, content, dict(sorted((kind, count) for kind, count in lost.items() if count))

@@ -281,9 +281,9 @@ async def test_a_policy_of_false_rejects_every_call() -> None:
     ("policy", "words"),
     [
         (False, "Rejected: The policy of this run approves no calls."),
-        (lambda proposed: False, "Rejected: Rejected by the policy."),
-        (lambda proposed: "reject", "Rejected: Rejected by the policy."),
-        ({"decision": "reject"}, "Rejected: Rejected by the policy."),
+        (lambda proposed: False, "Not approved."),
+        (lambda proposed: "reject", "Not approved."),
+        ({"decision": "reject"}, "Not approved."),
         ({"decision": "reject", "reason": "too far"}, "Rejected: too far"),
     ],
 )

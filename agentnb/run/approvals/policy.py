@@ -91,7 +91,7 @@ FAILED = "The policy failed: "
 NO_POLICY = Verdict("approve", by=None)
 _WORDS = {
     "approve": "",
-    "reject": "Rejected by the policy.",
+    "reject": "",
     "ask": "The policy leaves it to you.",
     "terminate": "The policy has ended the run.",
 }
