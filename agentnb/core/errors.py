@@ -32,7 +32,7 @@
         ├── RecordingMismatch       a recording made by another loop than the one it was used with
         │   └── ReplayDiverged      the loop's decision differs from the recorded one; has both events
         ├── StoreConflict           another process has continued the same run
-        └── StoreBusy               another process holds the store's lock
+        └── StoreBusy               the store is locked, or its server is away
 
 A tool's failure becomes a result that the model receives. A model's failure pauses the run. A failure of agentnb or of
 the loop ends the run with an error (ARCHITECTURE.md, 3. Three kinds of failure).
@@ -279,4 +279,4 @@ class StoreConflict(StorageError):
 
 
 class StoreBusy(StorageError):
-    """A store whose lock another process holds; nothing was written, and the operation can be repeated."""
+    """A store that another process has locked, or whose server is away. The operation can be repeated."""

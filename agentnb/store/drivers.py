@@ -15,6 +15,8 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 import psutil  # type: ignore[import-untyped]
@@ -35,6 +37,8 @@ BEAT_SECONDS = 1.0
 GONE_SECONDS = 8.0
 """Seconds without a heartbeat after which an owner on another host is gone."""
 
+RELEASE_SECONDS = 0.2
+"""Seconds between two attempts to release a study whose store is away."""
 CLAIM_SECONDS = 0.3
 """Seconds that a claim waits for another write, which takes milliseconds. The caller may be in an event loop."""
 
@@ -82,33 +86,59 @@ class Owner:
 
 
 class Claim:
-    """The right of this process to drive a study. A thread writes its heartbeat."""
+    """The right of this process to drive a study. A thread writes its heartbeat.
+
+    `lost` is called in that thread if another process has taken the study over: it did not see the heartbeat for long.
+    """
 
     def __init__(self, database: Database, study: str, owner: str) -> None:
+        self.lost: Callable[[Owner], object] = lambda owner: None
         self._database = database
         self._study = study
         self._owner = owner
+        self._released_as: str | None = None
         self._is_released = threading.Event()
         _held.add(owner)
         threading.Thread(target=self._beat, name="agentnb driver", daemon=True).start()
 
     def release(self, *, ended: bool) -> None:
-        """Let any process drive the study. ended: all was done that this process had to do."""
+        """Let any process drive the study. ended: all was done that this process had to do.
+
+        If the store is away, the heartbeat's thread releases the study later.
+        """
+        self._released_as = ENDED if ended else ""
+        with suppress(StorageError):
+            self._write()
         self._is_released.set()
-        _held.discard(self._owner)
-        try:
+
+    def _write(self) -> None:
+        """Write a heartbeat, or that the study is released."""
+        if (released := self._released_as) is not None:
             sql = "UPDATE drivers SET owner = ? WHERE study = ? AND owner = ?"
-            self._database.write(sql, ENDED if ended else "", self._study, self._owner)
-        except StorageError as error:
-            logger.warning("The study %s could not be released in its store: %s", self._study, error)
+            with self._database.transaction(patient=False):
+                self._database.write(sql, released, self._study, self._owner)
+            _held.discard(self._owner)
+        else:
+            sql = "UPDATE drivers SET beats = beats + 1 WHERE study = ? AND owner = ?"
+            self._database.write(sql, self._study, self._owner)
 
     def _beat(self) -> None:
-        sql = "UPDATE drivers SET beats = beats + 1 WHERE study = ? AND owner = ?"
-        while not self._is_released.wait(BEAT_SECONDS):
+        while self._owner in _held:
             try:
-                self._database.write(sql, self._study, self._owner)
-            except StorageError as error:  # locked, or away for a moment
+                if self._released_as is None or self._is_released.is_set():
+                    self._write()
+                row = _row(self._database, self._study)
+            except StoreBusy as error:  # locked, or away for a moment
                 logger.debug("No heartbeat of the study %s: %s", self._study, error)
+            except StorageError as error:  # closed, or no longer there
+                logger.debug("The study %s has no heartbeat any longer: %s", self._study, error)
+                _held.discard(self._owner)
+            else:
+                if row[0] != self._owner and self._released_as is None:
+                    _held.discard(self._owner)
+                    self.lost(Owner(self._database, self._study, row))
+            if self._is_released.wait(BEAT_SECONDS) and self._owner in _held:
+                time.sleep(RELEASE_SECONDS)
 
 
 def claim(database: Database, study: str) -> Claim | Owner:

@@ -114,7 +114,8 @@ class PostgresDatabase:
         except self._psycopg.ProgrammingError:  # its message may quote the password
             raise UsageError(_not_an_address(self.where)) from None
         except self._psycopg.Error as error:
-            raise StorageError(f"{self.where} cannot be used as a store: {_message(error)}.") from error
+            kind = StorageError if isinstance(error, self._psycopg.errors.ConnectionTimeout) else StoreBusy
+            raise kind(f"{self.where} cannot be used as a store: {_message(error)}.") from error
         return connection
 
     def close(self) -> None:
@@ -195,7 +196,9 @@ class PostgresDatabase:
 
     def _failure(self, failed: str, error: Exception) -> StorageError:
         errors = self._psycopg.errors
-        if isinstance(error, errors.LockNotAvailable):
+        is_away = isinstance(error, self._psycopg.OperationalError) and self._connection.closed and not self._closed
+        is_away = is_away and not isinstance(error, errors.ConnectionTimeout)  # waiting for it would block event loops
+        if is_away or isinstance(error, errors.LockNotAvailable):
             return StoreBusy(f"{self.where} {failed}: {_message(error)}.")
         if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
             return RecordingCorrupt(f"{self.where} is damaged: {_message(error)}.")
@@ -371,7 +374,9 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
                         silent_until = time.monotonic() + ANSWER_SECONDS
                     elif time.monotonic() > silent_until:
                         self.pgconn.finish()
-                        raise psycopg.OperationalError(f"the server has not answered for {ANSWER_SECONDS:g} seconds")
+                        raise psycopg.errors.ConnectionTimeout(
+                            f"the server has not answered for {ANSWER_SECONDS:g} seconds"
+                        )
                     needed = gen.send(ready)
             except StopIteration as done:
                 return done.value

@@ -127,6 +127,10 @@ class StudyRun:
             return self.run
         return Snapshot.of(self._store.events(self.id), name=self.name)
 
+    def look_up(self) -> int:
+        """Return the number of events that the store has. Raises StoreBusy if the store is away."""
+        return self._store.position(self.id or self.name) if self._store is not None else 0
+
     @property
     def output(self) -> Any:
         """The output of the run; None if it has none."""
@@ -278,6 +282,10 @@ class Driving(ABC):
         """Start no further runs, and cancel those that are active."""
 
     @abstractmethod
+    def abandon(self, reason: str) -> None:
+        """Start no further runs, and leave those that are active to another process. Safe from every thread."""
+
+    @abstractmethod
     def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
         """Cancel some runs, also those that have not begun. The others go on."""
 
@@ -402,7 +410,12 @@ class DrivingHere(Driving):
         while True:
             self._news.clear()
             while self._may_begin():
-                self._begin(self._queue.popleft())
+                one = self._queue.popleft()
+                try:
+                    self._begin(one)
+                except StoreBusy:
+                    self._queue.appendleft(one)
+                    await self._wait_for_store(one)
                 await asyncio.sleep(0)  # a model that answers at once must not keep other tasks from running
             if not self._waits_for_limit() and not self._active:
                 return
@@ -415,6 +428,17 @@ class DrivingHere(Driving):
         for followed in list(self._active.values()):
             followed.run.cancel(reason)
         call_in(hosting.host.loop, self._news.set)
+
+    def abandon(self, reason: str) -> None:
+        """Start no further runs, and leave those that are active to another process. Safe from every thread."""
+
+        def leave() -> None:
+            self._cancelled = reason
+            for followed in list(self._active.values()):
+                followed.run.abandon(reason)
+            self._news.set()
+
+        call_in(hosting.host.loop, leave)
 
     def lift(self) -> None:
         """Continue, because the limit of the study is higher. Called on the host thread."""
@@ -477,10 +501,24 @@ class DrivingHere(Driving):
         """Let those of the runs that are paused continue, and return how many."""
         return sum(one.run.resume() for one in runs if one.run is not None and one.is_paused)
 
+    async def _wait_for_store(self, one: StudyRun) -> None:
+        """Wait until the store of a run can be read again, or the study is cancelled."""
+        try:
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self.patiently(one.look_up)
+        except StoreBusy:
+            if not self.is_cancelled:
+                raise
+
     def _begin(self, one: StudyRun) -> None:
-        """Start a run in the background, and follow it. A run that cannot be made has failed."""
+        """Start a run in the background, and follow it. A run that cannot be made has failed.
+
+        Raises StoreBusy if the store is away.
+        """
         try:
             run = one.run = self._make(one)
+        except StoreBusy:
+            raise
         except Exception as error:  # of the factory, or of the store: the other runs continue
             one.error = f"{type(error).__name__}: {error}"
             self._set(one, "failed")

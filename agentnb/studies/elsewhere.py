@@ -117,6 +117,9 @@ class DrivingElsewhere(Driving):
         self._cancelled = reason
         call_in(hosting.host.loop, self._news.set)
 
+    def abandon(self, reason: str) -> None:
+        """Do nothing: no runs are driven here."""
+
     def cancel_runs(self, runs: Sequence[StudyRun], reason: str) -> None:
         """Do nothing, as `cancel`."""
 
@@ -205,12 +208,15 @@ def _follow(driving: ref[DrivingElsewhere], inbox: Inbox, changed: WeakMethod[Ca
     try:
         while (of := driving()) is not None and (tell := changed()) is not None:
             began = time.monotonic()
-            of.look(is_driven=of.is_driven)
-            tell()
-            took = time.monotonic() - began
-            del of, tell
-            time.sleep(max(REST_SECONDS, 5 * took))
-            inbox.wait_for_change(LOOK_SECONDS)
+            try:
+                of.look(is_driven=of.is_driven)
+                tell()
+                took = time.monotonic() - began
+                del of, tell
+                time.sleep(max(REST_SECONDS, 5 * took))
+                inbox.wait_for_change(LOOK_SECONDS)
+            except StoreBusy:  # locked or away for a while
+                time.sleep(REST_SECONDS)
     except StorageError as error:
         logger.debug("A study that another process drives is no longer followed: %s", error)
     finally:

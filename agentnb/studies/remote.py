@@ -230,11 +230,11 @@ class DrivingInWorkers(Driving):
     def _presence_now(self) -> dict[str, Any]:
         return {"type": "presence", "waits": self._waits > 0, "absence": headless.in_force().absence}
 
-    def abandon(self) -> None:
-        """Close the connections: the process ends, and the workers must not wait for it. Safe from every thread."""
+    def abandon(self, reason: str) -> None:
+        """Close the connections: the workers leave their runs to others. Safe from every thread."""
 
         def abort() -> None:
-            self._is_abandoned = True
+            self._is_abandoned, self._cancelled = True, reason
             for worker in self._workers.values():
                 worker.connection.abort()
             self._news.set()
@@ -380,7 +380,7 @@ class DrivingInWorkers(Driving):
                 decision.future.set_exception(_unconfirmed(decision.item))
         for one in list(worker.runs):
             try:
-                ended, deaths = await asyncio.to_thread(self._look_up, one)
+                ended, deaths = await self.patiently(partial(self._look_up, one))
             except Exception as error:  # of the store
                 one.error = _text(error)
                 self._leave(one, "failed")
@@ -521,7 +521,7 @@ def _text(error: BaseException | str | None) -> str:
 
 def _abandon_all() -> None:
     for driving in list(_driven):
-        driving.abandon()
+        driving.abandon("the process ends")
 
 
 # A pool waits for its processes when the interpreter exits, and a worker waits for the study. These functions are

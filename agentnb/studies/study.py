@@ -481,14 +481,25 @@ class Study:
             if timer is None and line is not None:
                 timer = loop.call_later(PERIOD, draw)
 
+        def lost(owner: Owner) -> None:
+            warnings.warn(
+                f"The study {self.name!r} is driven by {owner} now, because this process could not be reached for a"
+                " while. Its runs are left to that process.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            driving.abandon("another process drives the study")
+
         driving.changed = changed
+        if claim is not None:
+            claim.lost = lost
         self._tell_watchers()
         _kept.add(self)
         try:
             await driving.drive()
             if isinstance(driving, DrivingElsewhere) and (claim := driving.taken) is not None:
                 followed, driving = driving, await driving.patiently(self._driving_as_owner)
-                self._driving, driving.changed = driving, changed
+                self._driving, driving.changed, claim.lost = driving, changed, lost
                 for _ in range(followed.waits):
                     driving.wait_begins()
                 followed.at_limit.set_result(None)  # who waits looks again

@@ -15,13 +15,14 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import StoreBusy, UsageError
 from agentnb.run import Snapshot, environment, headless
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import decide_about
@@ -30,7 +31,7 @@ from agentnb.store import Store
 from agentnb.store.opening import is_address
 from agentnb.store.questions import pending_from_json
 from agentnb.studies.channel import LOST, Connection, Ticket, connect
-from agentnb.studies.driving import Followed, error_of, has_ended
+from agentnb.studies.driving import AGAIN_SECONDS, PATIENCE_SECONDS, Followed, error_of, has_ended
 from agentnb.studies.shipping import Plan, unpickled
 
 LEFT = "the process of the study has gone"
@@ -161,6 +162,8 @@ class _Session:
         self._store = Store(plan.place)
         self._active: dict[int, Followed] = {}
         """The active runs by the numbers of their cells."""
+        self._again: dict[int, asyncio.TimerHandle] = {}
+        """The runs that begin when the store can be read again."""
         self._ended = asyncio.Event()
         self._waits = False
         self._holds = False
@@ -205,16 +208,26 @@ class _Session:
 
     def _abandon(self) -> None:
         """Leave the runs that have not ended to another worker, which continues them from the store."""
+        for timer in self._again.values():
+            timer.cancel()
         for followed in list(self._active.values()):
             followed.run.abandon(LEFT)
 
-    def _begin(self, number: int, id: str | None) -> None:
-        """Start the run of a cell, or continue it from the store. id: of the run that the store has."""
+    def _begin(self, number: int, id: str | None, since: float | None = None) -> None:
+        """Start the run of a cell, or continue it from the store. id: of the run that the store has.
+
+        since: the time (of `time.monotonic`) since which the store is away.
+        """
         cell = self._recipe.grid.cells[number]
         try:
             recording = None if id is None else Snapshot.of(self._store.events(id), name=cell.name)
             run = self._recipe.make(cell, self._store, recording)
         except Exception as error:  # of the factory, or of the store: the other runs continue
+            since = since or time.monotonic()
+            if isinstance(error, StoreBusy) and time.monotonic() - since < PATIENCE_SECONDS:
+                again = partial(self._begin, number, id, since)
+                self._again[number] = asyncio.get_running_loop().call_later(AGAIN_SECONDS, again)
+                return
             self._send_end(number, id, None, f"{type(error).__name__}: {error}")
             return
         self._connection.send({"type": "started", "cell": number, "id": run.id})

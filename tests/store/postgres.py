@@ -60,12 +60,20 @@ class PostgresServer:
             **_somebody(),
         )
         self._run("initdb", "-U", "agentnb", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
-        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+        self.begin()
 
     @property
     def url(self) -> str:
         return f"postgresql://agentnb:secret@127.0.0.1:{self.port}/postgres"
+
+    def begin(self) -> None:
+        """Start the server, which does not run."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    def halt(self) -> None:
+        """End the server immediately, as a crash does. `begin` starts it again."""
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
     def restart(self) -> None:
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-m", "immediate", "restart")
