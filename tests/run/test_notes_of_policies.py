@@ -1,10 +1,14 @@
 """A policy's note is for the record; the agent is told only the reason."""
 
+import json
+from contextlib import suppress
+
 import pytest
 
-from agentnb import SessionLoop, restore, tool
+from agentnb import LimitReached, RunFailed, SessionLoop, restore, tool
 from agentnb.analysis import decisions
 from agentnb.testing import ScriptedLLM, call
+from tests import designs
 
 NOTE = "0.93 from suspicion"
 
@@ -53,3 +57,26 @@ async def test_the_note_of_a_question_is_in_the_row_of_its_decision():
             run.reject(run.pending[0])
     assert list(decisions(run)["note"]) == [NOTE]
     assert NOTE not in str(run.messages)
+
+
+@pytest.mark.parametrize(
+    "design",  # ConversationEngine and LoopAgent ask no model themselves: the loops inside them do
+    [
+        *(designs.session, designs.agent, designs.execution, designs.native_execution),
+        *(designs.engine_of_loops, designs.loop_of_loops, designs.session_of_agents),
+    ],
+)
+async def test_no_model_of_any_design_or_nested_loop_reads_the_note_also_after_a_restart(design, monkeypatch):
+    sent = []
+    monkeypatch.setattr(designs, "provider_faults", lambda messages: sent.append(json.dumps(messages)) or [])
+    options = {"approve": {"tool": "*", "decision": "reject", "note": NOTE}, "limits": {"turns": 4}}
+    run = design().start("go", **options)
+    with suppress(RunFailed, LimitReached):
+        async for event in run:
+            if event.type == "approval_decision":
+                break
+    with suppress(RunFailed, LimitReached):
+        await restore(run.snapshot(), design(), **options)
+    assert NOTE in set(decisions(run)["note"])
+    assert sent
+    assert NOTE not in "".join(sent)
