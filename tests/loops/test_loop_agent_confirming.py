@@ -157,7 +157,7 @@ async def test_in_another_process_the_answer_decides_the_same_call_of_a_repeated
     await events_of(world.loop, ctx)
     session, there = Session.model_validate(json.loads(ctx.session.model_dump_json())), World()
     rest = await said(there.loop, answered(ctx, "c1", {"confirmed": True}, session))
-    assert rest == [["send"], ["adk_request_confirmation"], ["sent to all"], *REST]
+    assert rest == [["send"], ["sent to all"], *REST]
     assert there.sent == ["all"]
 
 
@@ -257,3 +257,30 @@ async def test_without_a_stream_a_confirmation_request_waits_for_a_decision_on_t
     async with asyncio.timeout(4):
         await run
     assert world.sent == ["all"]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("agent", ["the same agent", "another process"])
+async def test_a_confirmed_call_is_not_asked_about_again_at_any_depth(depth: int, agent: str) -> None:
+    sent: list[str] = []
+
+    @tool(approve=True)
+    async def send(to: str) -> str:
+        sent.append(to)
+        return "sent"
+
+    def nested() -> BaseAgent:
+        llm = ScriptedLLM([[call("send", {"to": "all"}, id="c1")], "done"])
+        made: Any = SessionLoop(llm, [send], name="sender")
+        for level in range(depth):
+            made = LoopAgent(f"L{level}", [made], 1)
+        return made  # type: ignore[no-any-return]
+
+    loop, session = nested(), Session()
+    _ = [event async for event in loop.run_async(InvocationContext(user_content="go", session=session))]
+    answer = {"id": "c1", "name": "adk_request_confirmation", "response": {"confirmed": True}}
+    content = {"role": "user", "parts": [{"function_response": answer}]}
+    again = loop if agent == "the same agent" else nested()
+    events = [event async for event in again.run_async(InvocationContext(user_content=content, session=session))]
+    asked = [made for event in events for made in event.get_function_calls() if made["name"] != "send"]
+    assert (sent, asked) == (["all"], [])

@@ -577,6 +577,7 @@ async def stream(
                     answered = ctx.session.asked_about(run_event.call_id)
                     if answered is not None and asked == {key: field_of(answered, key) for key in asked}:
                         _decide(run, {run_event.call_id: answers.pop(run_event.call_id)})
+                        continue  # the question is not asked again
 
                 for event in projection.translate(run_event):
                     if agent.keeps(event):
