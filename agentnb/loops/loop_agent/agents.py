@@ -17,9 +17,10 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import get_annotations
 from types import NoneType
-from typing import Any, ClassVar, Protocol, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Protocol, Self, TypeVar, Unpack, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic._internal._decorators import PydanticDescriptorProxy
 from pydantic.fields import FieldInfo, ModelPrivateAttr
 from pydantic_core import to_jsonable_python
 
@@ -32,6 +33,7 @@ from agentnb.core.loop import Calls, Result
 from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
+from agentnb.json_schema import argument_faults
 from agentnb.loops import functions
 from agentnb.loops.base import Loop
 from agentnb.loops.events import propose
@@ -158,7 +160,7 @@ class BaseAgent(Loop):
         self.before_agent_callback = before_agent_callback
         self.after_agent_callback = after_agent_callback
         self._check_declared(attributes)
-        for attribute, value in attributes.items():
+        for attribute, value in _checked(type(self), attributes).items():
             setattr(self, attribute, value)
         self._adopt()
         self._bind()
@@ -676,6 +678,51 @@ def _fields_of(kind: type) -> list[str]:
     bases = [base for base in kind.__mro__ if base not in BaseAgent.__mro__]
     declared = {name: kind for base in bases for name, kind in get_annotations(base).items()}
     return [name for name, kind in declared.items() if "ClassVar" not in str(kind) and not name.startswith("_")]
+
+
+def _checked(kind: type, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the attributes that a subclass declares, checked and converted as in a pydantic model.
+
+    Raises InvalidArguments, a ValueError, for a value that its declaration excludes.
+    """
+    fields = _fields_of(kind)
+    declared: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for base in reversed([base for base in kind.__mro__ if base not in BaseAgent.__mro__]):
+        try:
+            hints = get_type_hints(base, include_extras=True)
+        except NameError:  # a type that only a type checker knows, or one of a function
+            return dict(attributes)
+        own = {name: hints[name] for name in get_annotations(base) if name in fields}
+        types |= own
+        for name, value in vars(base).items():
+            is_validator = isinstance(value, PydanticDescriptorProxy)
+            if is_validator or (name in own and isinstance(value, FieldInfo)):
+                declared[name] = value
+    given = {name: attributes[name] for name in types if name in attributes}
+    if not given:
+        return dict(attributes)
+    declared |= {name: None for name in types if name not in given}  # a default, which pydantic does not check
+    try:
+        config = ConfigDict(arbitrary_types_allowed=True, extra="allow")
+        body = {**declared, "__annotations__": types, "__module__": kind.__module__, "model_config": config}
+        model: type[BaseModel] = type(kind.__name__, (BaseModel,), body)
+    except Exception:  # pydantic cannot check these types
+        return dict(attributes)
+    try:
+        checked = model.model_validate(given)
+    except ValidationError as error:
+        raise InvalidArguments(f"Invalid arguments for {kind.__name__}: {argument_faults(error)}.") from error
+    found = {name: getattr(checked, name) for name in given}
+    return {**attributes, **{name: value for name, value in found.items() if not _is_same(given[name], value)}}
+
+
+def _is_same(given: Any, converted: Any) -> bool:
+    """Return True if pydantic has only copied the value: the agent then keeps the object that it was given."""
+    try:
+        return type(given) is type(converted) and bool(given == converted)
+    except Exception:  # an array
+        return True
 
 
 def _has_own_init(kind: type) -> bool:
