@@ -29,7 +29,7 @@ def test_a_value_that_the_declaration_excludes_is_refused(value: Any) -> None:
 
 
 def test_a_value_is_converted_and_an_object_is_kept() -> None:
-    log: list[Any] = Field(default_factory=list)
+    log: list[Any] = []
     made = Checked("A", n="3", log=log)
     assert made.n == 3
     assert made.log is log
