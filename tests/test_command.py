@@ -90,10 +90,10 @@ async def test_open_takes_one_run_of_a_store_or_of_a_file_with_several(command: 
     log = tmp_path / "log.json"
     log.write_bytes(document(inspect_log(inspect_sample(INSPECT_EVENTS), inspect_sample(INSPECT_EVENTS))))
     code, _, err = command("open", log, "--no-browser")
-    assert (code, "2 recordings: log, log#2." in err) == (2, True)
-    assert command("open", log, "--run", "log#2", "--no-browser")[0] == 0
+    assert (code, "2 recordings: log 1 epoch 1, log 1 epoch 1#2." in err) == (2, True)
+    assert command("open", log, "--run", "log 1 epoch 1#2", "--no-browser")[0] == 0
     code, _, err = command("open", log, "--run", "log#3", "--no-browser")
-    assert (code, "no recording 'log#3'. It has: log, log#2." in err) == (2, True)
+    assert (code, "no recording 'log#3'. It has: log 1 epoch 1, log 1 epoch 1#2." in err) == (2, True)
 
 
 async def test_verify_names_what_a_file_is_and_what_was_not_carried(command: Command, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ object.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from importlib import import_module
@@ -162,11 +163,14 @@ def recordings(
         )
     if len(found) == 1:
         return found
-    # Of many, each has the name by which a person knows it, if the file tells one.
-    return [
-        Imported(f"{path.name.split('.')[0]} {label}" if label else one.name, one.events)
-        for one, label in zip(found, labels, strict=True)
-    ]
+    # Of many, each has the name by which a person knows it, if the file tells one. Equal names are numbered.
+    named: list[Imported] = []
+    times: Counter[str] = Counter()
+    for one, label in zip(found, labels, strict=True):
+        name = f"{path.name.split('.')[0]} {label}" if label else one.name
+        times[name] += 1
+        named.append(Imported(name if times[name] == 1 else f"{name}#{times[name]}", one.events))
+    return named
 
 
 def _is_answered(events: list[Event]) -> bool:

@@ -126,8 +126,8 @@ def test_the_status_includes_nested_loops_and_their_usage(show: Callable[[Any], 
     assert (nested["path"], nested["phase"], nested["running"]) == ("worker", "acting", True)
     assert nested["input"] == "Write the draft"
     assert ["thinking", "acting"] in nested["arrows"]
-    # Calls of the engine itself do not count, and that of the worker waits.
-    assert (status["turn"], status["requests"], status["calls"]) == (0, 1, 0)
+    # Calls of the engine itself do not count; that of the worker waits, and was asked for.
+    assert (status["turn"], status["requests"], status["calls"]) == (0, 1, 1)
     until(lambda: shown.panel.tables)
     table = shown.panel.tables[nested["table"]]
     assert table["phases"] == ["idle", "listening", "thinking", "acting", "done"]

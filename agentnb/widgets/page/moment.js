@@ -44,6 +44,7 @@ export class Moment {
     this.loops = /** @type {Map<string, Loop>} */ (new Map([["", this.root]])); // by path
     this.running = new Set([this.root]);
     this.requests = this.calls = 0; // of all loops
+    this.known = /** @type {Map<number, boolean>} */ (new Map()); // the spans of the calls that were seen
     this.usage = /** @type {Record<string, number>} */ ({});
     this.paused = this.over = false;
   }
@@ -122,10 +123,17 @@ export class Moment {
       const usage = uncounted ? {} : (spans?.find(({ number }) => number === span)?.usage ?? {});
       past.set(loop, "usage", sum(loop.usage, usage));
       past.set(this, "usage", sum(this.usage, usage));
-    } else if (type === "call_start" && !uncounted) {
-      past.set(loop, "calls", loop.calls + 1);
-      past.set(this, "calls", this.calls + 1);
-    } else if (type === "call_end") {
+    } else if (type === "call_start" || type === "approval_request" || type === "call_end") {
+      // A call counts once that a model has asked for, also if it does not run.
+      if (span !== undefined && !this.known.has(span)) {
+        past.put(this.known, span, true);
+        if (!uncounted) {
+          past.set(loop, "calls", loop.calls + 1);
+          past.set(this, "calls", this.calls + 1);
+        }
+      }
+    }
+    if (type === "call_end") {
       for (const inner of loop.inside) if (inner.running && inner.call === span) this.stop(inner, data?.outcome ?? "");
     } else if (type === "run_end") {
       this.stop(loop, data?.reason ?? summary.split(": ", 1)[0]);

@@ -18,13 +18,13 @@ import { button, count, duration, el, enable, number, say } from "./text.js";
 const RUN_SORTS = [["start", "by start"], ["run", "by run"], ["outcome", "by outcome"], ["turns", "by turns"], ["calls", "by calls"], ["tokens", "by tokens"], ["seconds", "by time"], ["waited", "by wait"]];
 /** @type {[import("./miniature.js").Alignment, string][]} */
 const RUN_ALIGNMENTS = [["turn", "strips by turn"], ["time", "strips by time"]];
-/** @type {Record<string, string>} */
 const DRIVES = {
   Start: "Start the runs",
   Cancel: "Cancel the runs that are active, and start no others; they can be continued later",
   Continue: "Start the runs that have not ended, each from its last event",
   "Retry failed": "Run those again that have failed",
 };
+/** @type {Record<string, string>} */
 const STUDY_ICONS = { ready: "ring", running: "", waiting: "", failed: "cross", done: "check", stopped: "square" };
 
 const SEARCHED_FROM = 2, // letters of a text that is searched in what was said
