@@ -314,7 +314,7 @@ def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any]
     expect(worker).to_have_attribute("data-nested-phase", "acting")
     expect(inside.locator("[aria-current]")).to_have_text("acting")
     facts = page.locator(".agentnb-facts")
-    expect(facts).to_contain_text("1 turn · 0 calls")
+    expect(facts).to_contain_text("1 turn · 1 call")
     expect(facts).to_have_attribute("title", "phase executing \u203a worker: acting")
     group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
