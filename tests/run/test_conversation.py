@@ -39,14 +39,13 @@ async def test_the_conversation_of_a_loop_agent_has_the_messages_of_its_sub_agen
     run = LoopAgent("outer", [K("A"), worker("one", "two")], 2).start("go")
     assert run.messages == []
     await run
-    heard = [message.content for message in run.messages if message.role == "user"]
+    first = [("user", "go"), *round_of("For context:\n[A] said: A#1", "one")]
     assert said(run) == [
         ("assistant", "A#1"),
-        *[("user", heard[n]) for n in range(2)],
-        *round_of("", "one")[1:],
+        *first,
         ("assistant", "A#2"),
-        *[("user", content) for content in heard[2:]],
-        *round_of("", "two")[1:],
+        *first,  # its second run is told what was said before
+        *round_of("For context:\n[A] said: A#2", "two"),
     ]
     assert run.state.messages == []
     assert provider_faults(run.messages) == []

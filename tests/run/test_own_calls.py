@@ -100,7 +100,7 @@ async def test_a_policy_sees_the_tools_that_a_loop_calls() -> None:
     sent: list[str] = []
     run = Caller("send", tools=[sender(sent)]).start(None, approve=[{"tool": "send", "decision": "reject"}])
     (said,) = await run
-    assert said.startswith("Rejected")
+    assert said == "Not approved."
     assert sent == []
 
 

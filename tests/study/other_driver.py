@@ -47,8 +47,10 @@ def calls(folder: Path) -> list[list[str]]:
 
 if __name__ == "__main__":
     started = study(Path(sys.argv[1]), sys.argv[2]).start()
-    threading.Timer(0.3, print, ["waits"], {"flush": True}).start()
+    waits = threading.Timer(0.3, print, ["waits"], {"flush": True})
+    waits.start()
     try:
         started.result()
     finally:
+        waits.cancel()
         print(started, flush=True)
