@@ -110,4 +110,4 @@ def test_a_thousand_runs_at_once_take_as_long_as_their_models(design: str, capsy
     median, slowest = (seconds / (3 * LATENCY) for seconds in (took[RUNS // 2], took[-1]))
     with capsys.disabled():
         report(f"{design}: {RUNS} runs at once, the slowest to its model", slowest, 1.5, f"median {median:.2f}")
-    assert slowest < 3
+    assert slowest < 6

@@ -41,7 +41,7 @@ def test_an_iteration_costs_a_small_multiple_of_the_bare_loops(iterations: int, 
     with capsys.disabled():
         detail = f"{least['ours'] / iterations * 1e6:.0f} µs beside {least['bare'] / iterations * 1e6:.0f} µs"
         report(f"iteration, {iterations} of them", ratio, 2.4, detail)
-    assert ratio < 9
+    assert ratio < 14
 
 
 def test_an_iteration_that_is_pulled_costs_little_more_than_one_that_is_awaited(capsys) -> None:
@@ -109,7 +109,7 @@ def test_an_iteration_in_the_middle_of_a_warm_run(capsys) -> None:
     with capsys.disabled():
         detail = f"{least[ours] * 1e6:.1f} µs beside {least[bare_marked] * 1e6:.1f} µs"
         report("iteration alone, in the middle of a warm run", ratio, 2.4, detail)
-    assert ratio < 9
+    assert ratio < 14
 
 
 def test_an_iteration_costs_the_same_at_the_end_of_a_long_run(capsys) -> None:
